@@ -282,7 +282,7 @@ def traced(lab: Lab, world: World, case: Case, file: Path) -> Call:
     plan = lab.plan()
     lab.trace()
     times = world.all_reduce_timed(case)
-    # The trace needs the last messages, too, and no rank waits for these.
+    # The trace needs the last messages, too. No rank waits for these, so no event marks their end.
     time.sleep(SETTLE_S + 2e-3 * max(path.rtt_ms for path in plan.paths.values()))
     lab.trace(file)
     addresses = [host.address for host in lab.hosts]

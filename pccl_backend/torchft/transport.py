@@ -394,7 +394,7 @@ def _connect(metadata: str, limit: _Limit) -> TCPStore:
 def _await_offer(store: Store, step: int, limit: _Limit) -> tuple[str, int]:
     """Return the name of the world that is offered for a step, and its number of receivers."""
     for pause in pauses():
-        time.sleep(pause)
+        time.sleep(pause)  # a wait of a TCPStore cannot be ended before its limit
         try:
             offer = look(store, _offer_key(step))
         except dist.DistError as error:

@@ -40,11 +40,8 @@ def status(url: str, *words: str, **environment: str) -> tuple[int, str, str]:
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Iterator[Fleet]:
-    started = Fleet(journal=tmp_path / "journal")
-    try:
+    with contextlib.closing(Fleet(journal=tmp_path / "journal")) as started:
         yield started
-    finally:
-        started.close()
 
 
 @pytest.fixture

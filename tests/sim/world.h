@@ -92,7 +92,7 @@ enum class Bug {
   kUnasked,       // P1: an abort is decided without the answers of the members
   kUnbound,       // P1: a member that is done answers, and then goes on
   kAnyDecision,   // P1: a restarted master believes every verdict
-  // Of a reconfigure:
+  // These two break a reconfigure:
   kFewFounders,   // P1: its run begins without the last process
   kNoInvitation,  // P4: its host learns of a lost process only if that has come before
 };
