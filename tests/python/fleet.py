@@ -163,12 +163,20 @@ class Fleet:
 
     def new_token(self, name: str, *words: str) -> None:
         """Make a token in the keyring, and put it in the file that the peers read."""
+        self.put_token(self.make_token(name, *words))
+
+    def make_token(self, name: str, *words: str) -> str:
+        """Make a token in the keyring."""
         command = [PCCL, "token", "new", name, *words, "--keyring", self.keyring]
         made = subprocess.run(command, check=True, capture_output=True, text=True, timeout=30)
+        return made.stdout
+
+    def put_token(self, token: str, file: str = "token") -> Path:
+        """Put a token in a file beside the keyring; return its path, for `join`."""
         fresh = self.token.with_name("token.new")
         fresh.touch(0o600)
-        fresh.write_text(made.stdout)
-        fresh.rename(self.token)
+        fresh.write_text(token)
+        return fresh.rename(self.token.with_name(file))
 
     def start_master(self, *more: str) -> None:
         """Start the master; a restart uses the same address."""
@@ -306,8 +314,12 @@ class Peer:
             result = {"ok": False, "error": type(error).__name__, "message": str(error)}
         return {**result, "start": start, "end": time.monotonic()}
 
-    def join(self, url: str, timeout: float = 60.0) -> dict[str, Any]:
+    def join(self, url: str, timeout: float = 60.0, token: str = "") -> dict[str, Any]:
+        """`token`: the path of the token of this peer, if it has its own."""
         from datetime import timedelta
+
+        if token:
+            os.environ["PCCL_SECRET_FILE"] = token
 
         def init() -> dict[str, Any]:
             self.dist.init_process_group(

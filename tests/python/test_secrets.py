@@ -62,11 +62,9 @@ class Search:
 
 def join_with(fleet: Fleet, token: str, log: Path) -> str:
     """Let a peer join with that token; return its error."""
-    right = fleet.token.read_text()
-    fleet.token.write_text(token)
+    own = fleet.put_token(token, "guest")
     guest = fleet.spawn(log=log)
-    outcome = guest.call("join", url=fleet.url(peer_timeout=PEER_TIMEOUT_S))
-    fleet.token.write_text(right)
+    outcome = guest.call("join", url=fleet.url(peer_timeout=PEER_TIMEOUT_S), token=str(own))
     assert outcome["error"] == "AuthenticationError", outcome
     fleet.forget(guest)
     return str(outcome["message"])

@@ -83,17 +83,14 @@ def test_a_restarted_master_makes_other_keys(fleet: Fleet) -> None:
 
 
 def test_a_revoked_token_removes_its_peers_and_no_others(fleet: Fleet) -> None:
-    own = fleet.token.read_text()
     fleet.kill_master()
-    fleet.new_token("mallory")
+    mallorys = fleet.put_token(fleet.make_token("mallory"), "mallorys")
     fleet.start_master()  # it reads the new token
-    mallorys = fleet.token.read_text()
-    fleet.token.write_text(own)
     peers = fleet.found(2, peer_timeout=PEER_TIMEOUT_S)
     reduce(peers)
-    fleet.token.write_text(mallorys)
     guest = fleet.spawn()
-    guest.tell("join", url=fleet.url(min_peers=2, peer_timeout=PEER_TIMEOUT_S))
+    url = fleet.url(min_peers=2, peer_timeout=PEER_TIMEOUT_S)
+    guest.tell("join", url=url, token=str(mallorys))
     members = fleet.admit(peers, [guest])
     reduce(members)
     assert "1 peer" in revoke(fleet, "mallory")
