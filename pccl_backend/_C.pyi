@@ -162,7 +162,7 @@ class JoinOptions:
         launch: text that all ranks of one fixed world share; "": there is no fixed world.
         timeout: limit for the admission and for each operation, unless a call has its own.
         on_peer_loss, pattern, peer_timeout, first_call_timeout, call_timeout, master_timeout,
-            advertise, port_range, lanes, tcp_congestion, restore, name: as in
+            advertise, port_range, lanes, tcp_congestion, restore, check_callsite, name: as in
             `_settings.PeerSettings`.
         advertised_port: the port under which others reach the first one of `port_range`; 0: the
             same.
@@ -196,6 +196,7 @@ class JoinOptions:
     lanes: int
     tcp_congestion: str
     restore: bool
+    check_callsite: bool
     name: str
     open_run: bool
     secret_file: str

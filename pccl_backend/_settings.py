@@ -86,6 +86,8 @@ class PeerSettings:
             the choice of the system, but on local paths never one that paces.
         restore: whether the bytes that an operation overwrites are kept until its outcome is known
             (PCCL_RESTORE).
+        check_callsite: whether the calls of the ranks are compared by the line of the program that
+            made them, too (PCCL_CHECK_CALLSITE).
         name: this peer's name in errors, logs and `run_info` (PCCL_NAME); "": the name of the host.
             Several peers may have the same name.
         secret_file: absolute path of the file that has this peer's token (PCCL_SECRET_FILE); "":
@@ -108,6 +110,7 @@ class PeerSettings:
     lanes: int = 0
     tcp_congestion: str = ""
     restore: bool = True
+    check_callsite: bool = False
     name: str = ""
     secret_file: str = ""
     token: Token | None = None
@@ -149,6 +152,7 @@ class PeerSettings:
             lanes=look.get("lanes", cls.lanes, _integer(*LANES)),
             tcp_congestion=look.get("tcp_congestion", cls.tcp_congestion, _congestion_control),
             restore=look.get("restore", cls.restore, _on_or_off),
+            check_callsite=look.get("check_callsite", cls.check_callsite, _one),
             name=look.get("name", cls.name, lambda text: check_name(decoded(text))),
             secret_file=os.path.abspath(given["PCCL_SECRET_FILE"]) if token else "",
             token=token,
@@ -196,7 +200,7 @@ _PEER_PARAMETERS = (
     "name",
 )
 # A URL is copied and logged, so it contains no secret.
-_VARIABLES_ONLY = ("log", "master", "secret_file", "insecure")
+_VARIABLES_ONLY = ("log", "master", "secret_file", "insecure", "check_callsite")
 _VARIABLES = {f"PCCL_{name.upper()}" for name in (*_PEER_PARAMETERS, *_VARIABLES_ONLY)}
 _PARAMETERS = ("peer_group", "min_peers", "founders", *_PEER_PARAMETERS)
 

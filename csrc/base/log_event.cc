@@ -45,6 +45,7 @@ constexpr Named kNamed[] = {
     {LogEvent::kWaitBegins, "wait_begins"},
     {LogEvent::kWaitEnds, "wait_ends"},
     {LogEvent::kWaitCycle, "wait_cycle"},
+    {LogEvent::kCallSitesDiffer, "call_sites_differ"},
     {LogEvent::kOperationFailed, "operation_failed"},
     {LogEvent::kJointCallFailed, "joint_call_failed"},
     {LogEvent::kStateAgreed, "state_agreed"},

@@ -41,6 +41,7 @@ enum class LogEvent : uint8_t {
   kWaitBegins,
   kWaitEnds,
   kWaitCycle,
+  kCallSitesDiffer,
   kOperationFailed,
   kJointCallFailed,
   kStateAgreed,

@@ -111,6 +111,7 @@ struct OpRequest {
   // kAllGather and kAllToAll with parts of different sizes: the number of elements for each rank,
   // as in OpInfo.
   std::vector<uint64_t> sends{}, receives{};
+  std::string site{};  // as in OpInfo
 };
 
 // ---- Events, from the application ----

@@ -85,7 +85,7 @@ Status Operations::check_room(const OpRequest& request) const {
   const size_t tag_bytes = tag_bytes_ + any_source_.tag_bytes();
   if (tag_bytes + protocol::carried_bytes(request) > protocol::kCarriedBytesMax) {
     return {Code::kInvalidState,
-            "the tags and the sizes of parts of the operations in flight have " +
+            "the tags, sizes of parts and call sites of the operations in flight have " +
                 std::to_string(tag_bytes) + " bytes together, at most " +
                 std::to_string(protocol::kCarriedBytesMax) +
                 " are allowed: wait for some of them, or use shorter tags",

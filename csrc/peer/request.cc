@@ -236,6 +236,7 @@ protocol::OpInfo info_of(const OpRequest& request, const Membership& membership)
   protocol::OpInfo info;
   info.kind = request.kind == OpKind::kRecv ? OpKind::kSend : request.kind;
   info.tag = request.tag;
+  info.site = request.site;
   if (request.kind == OpKind::kBarrier) return info;
   info.dtype = request.dtype;
   info.count = request.count;

@@ -80,7 +80,7 @@ void fields(auto& wire, Is<OpInfo> auto& m) {
   wire(m.kind, m.dtype, m.reduce, m.count, m.root, m.receiver, m.world_size);
   wire(shown(m.tag, kTagBytesMax), m.keep, m.start);
   wire(bounded(m.sends, kMembersMax), bounded(m.receives, kMembersMax));
-  wire(m.format);
+  wire(m.format, shown(m.site, kSiteBytesMax));
 }
 void fields(auto& wire, Is<StateEntry> auto& m) {
   wire(bounded(m.key, kStateKeyBytesMax), m.dtype, bounded(m.shape, kShapeDimensionsMax), m.hash,

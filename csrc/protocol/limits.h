@@ -31,6 +31,7 @@ inline constexpr size_t kMessageBytesMax = large(16u << 20);
 // are refused where they are entered.
 inline constexpr size_t kRunNameBytesMax = 128;
 inline constexpr size_t kTagBytesMax = 256;
+inline constexpr size_t kSiteBytesMax = 128;  // a longer name of a file or a function is cut
 // Priority of an operation, on this peer.
 inline constexpr int kPriorityMin = -8, kPriorityMax = 7;
 inline constexpr size_t kPriorities = kPriorityMax - kPriorityMin + 1;

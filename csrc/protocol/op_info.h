@@ -49,6 +49,9 @@ struct OpInfo {
   // is 0 then. Empty: all parts have `count` elements.
   std::vector<uint64_t> sends{}, receives{};
   WireFormat format{};  // kAllReduce, sum or average: how its tensors travel if they are not small
+  // With PCCL_CHECK_CALLSITE=1: the line of the application that made the call, "train.py:42 in
+  // step". It may differ between the members.
+  std::string site{};
   bool operator==(const OpInfo&) const = default;
 };
 
@@ -56,7 +59,7 @@ struct OpInfo {
 // from it. REQUIRES: kAllGather or kAllToAll, and a description that has a part for this rank.
 uint64_t sends_to(const OpInfo& info, uint32_t rank);
 uint64_t receives_from(const OpInfo& info, uint32_t rank);
-// Whether the two descriptions differ at most in the sizes of uneven parts.
+// Whether the two descriptions differ at most in the sizes of uneven parts, and in their sites.
 bool same_but_for_parts(OpInfo a, OpInfo b);
 // Whether the descriptions of two members fit together: each part has one size at both ends, and
 // all else is equal. An operation that was called while the membership changed may have parts for a
@@ -74,7 +77,7 @@ inline bool agreed_among_members(const OpInfo& info) {
 }
 
 // The value that master and peers compare to find a mismatch: 64 bits over all fields of OpInfo but
-// the sizes of uneven parts, which differ between the members. Never 0.
+// the sizes of uneven parts and the site, which may differ between the members. Never 0.
 uint64_t digest(const OpInfo& info);
 // The digest of the part that passes from one member to another one in an operation. `digest`: of
 // the operation. `bytes`: the size of the part.
@@ -85,11 +88,12 @@ uint64_t digest_of_part(uint64_t digest, uint64_t bytes);
 // repetition after a loss gives the same bits.
 uint64_t random_key(Epoch generation, OpKey op, PeerId peer, Rounded what = Rounded::kWhole);
 
-// Returns the number of bytes of the tag and of the part sizes of an operation. All of them travel
-// in one Resume.
+// Returns the number of bytes of the tag, of the part sizes and of the site of an operation. Those
+// of all operations travel in one Resume.
 template <typename Described>  // OpInfo, or a request for one
 size_t carried_bytes(const Described& what) {
-  return what.tag.size() + sizeof(uint64_t) * (what.sends.size() + what.receives.size());
+  return what.tag.size() + what.site.size() +
+         sizeof(uint64_t) * (what.sends.size() + what.receives.size());
 }
 
 bool reduces(OpKind kind);

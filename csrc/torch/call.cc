@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "csrc/torch/call_options.h"
+#include "csrc/torch/call_site.h"
 #include "csrc/torch/completion_executor.h"
 #include "csrc/torch/errors.h"
 #include "csrc/torch/staged_operation.h"
@@ -74,6 +75,7 @@ PcclBackend::WorkPtr PcclBackend::post(Call call) {
   peer::OpRequest& request = call.request;
   const bool unset = call.timeout == c10d::kUnsetTimeout;
   request.timeout = unset ? timeout_.load() : checked_timeout(call.timeout);
+  if (session->checks_callsite()) request.site = call_site();
 
   ring::Memory memory;
   memory.save = call.needs_saving(session->restore());

@@ -32,6 +32,7 @@ struct JoinOptions {
   uint32_t lanes = 0;
   std::string tcp_congestion;
   bool restore = true;
+  bool check_callsite = false;
   bool open_run = false;
   std::string secret_file;
   std::string token;

@@ -46,6 +46,7 @@ PeerSession::Request to_request(const JoinOptions& given) {
   PeerSession::Request request;
   request.master = {given.host, given.port};
   request.restore = given.restore;
+  request.check_callsite = given.check_callsite;
   std::tie(request.data.port_first, request.data.port_last) = given.port_range;
   request.data.lanes = given.lanes;
   request.data.congestion = given.tcp_congestion;

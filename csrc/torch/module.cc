@@ -178,8 +178,9 @@ void bind_join_options(py::module_& m) {
       Field{"advertised_port", &Options::advertised_port},
       Field{"port_range", &Options::port_range}, Field{"lanes", &Options::lanes},
       Field{"tcp_congestion", &Options::tcp_congestion}, Field{"restore", &Options::restore},
-      Field{"open_run", &Options::open_run}, Field{"secret_file", &Options::secret_file},
-      Field{"token", &Options::token}, Field{"insecure", &Options::insecure});
+      Field{"check_callsite", &Options::check_callsite}, Field{"open_run", &Options::open_run},
+      Field{"secret_file", &Options::secret_file}, Field{"token", &Options::token},
+      Field{"insecure", &Options::insecure});
 }
 
 void bind_shared_state(py::module_& m) {

@@ -78,6 +78,7 @@ Result<std::shared_ptr<PeerSession>> PeerSession::join(Request request,
   session->peer_ = std::move(joined.value());
   session->hosted_ = std::move(request.hosted);
   session->restore_ = request.restore;
+  session->checks_callsite_ = request.check_callsite;
   session->forks_ = net::fork_count();
   const Lock lock(g_registry->mutex);
   std::erase_if(g_registry->peers, [](const auto& peer) { return peer.expired(); });

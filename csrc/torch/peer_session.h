@@ -28,7 +28,8 @@ class PeerSession {
     net::Endpoint master;
     peer::Options peer;
     link::DriverOptions data;
-    bool restore = true;  // PCCL_RESTORE: save overwritten bytes until the outcome is known
+    bool restore = true;          // PCCL_RESTORE: save overwritten bytes until the outcome is known
+    bool check_callsite = false;  // PCCL_CHECK_CALLSITE: each operation has its call site
     std::shared_ptr<HostedRun> hosted;  // the run, if its master is in this process; else null
     peer::TokenSource token;
   };
@@ -46,6 +47,7 @@ class PeerSession {
   // is posted. REQUIRES: not in a forked child.
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
+  bool checks_callsite() const { return checks_callsite_; }
   const std::shared_ptr<LastError>& last_error() const { return last_error_; }
 
   // Idempotent. The master of a hosted run stays as long as other peers need it.
@@ -63,6 +65,7 @@ class PeerSession {
   std::shared_ptr<HostedRun> hosted_;
   const std::shared_ptr<LastError> last_error_ = std::make_shared<LastError>();
   bool restore_ = true;
+  bool checks_callsite_ = false;
   uint64_t forks_ = 0;
   std::atomic<bool> left_{false};
 };

@@ -52,6 +52,7 @@ std::string mismatch_text(const Descriptions& called, const RankNames& names,
   std::string out;
   for (const auto& [ranks, info] : variants) {
     out += (out.empty() ? "" : "; ") + ranks_text(ranks, names) + " called " + text(*info, who);
+    if (!info->site.empty()) out += " at " + info->site;
   }
   return out + ". All ranks must make the same calls, in the same order under one tag";
 }

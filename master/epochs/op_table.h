@@ -109,6 +109,23 @@ struct OpTable {
     }
     return all;
   }
+  // Another member has called the operation with the same description, but at another line of the
+  // program (OpInfo::site). `text`: "rank 0 called ... at a.py:3, and rank 1 at b.py:9".
+  struct OtherSite {
+    PeerId first;
+    std::string site, text;
+  };
+  std::optional<OtherSite> other_site(PeerId peer, OpKey key, const protocol::OpInfo& info) const {
+    const Op* const op = find(key);
+    if (info.site.empty() || op == nullptr || op->info.site.empty()) return std::nullopt;
+    // The two ends of a transfer are different calls.
+    const bool same = !transfers(info) && protocol::same_but_for_parts(op->info, info);
+    if (!same || op->info.site == info.site) return std::nullopt;
+    return OtherSite{members[op->first], op->info.site,
+                     ranks_text({op->first}, names) + " called " + name(info, key) + " at " +
+                         op->info.site + ", and " + ranks_text({rank(peer)}, names) + " at " +
+                         info.site};
+  }
   const Op* find(OpKey key) const {  // null: it is unknown
     const auto at = ops.find(key);
     return at == ops.end() ? nullptr : &at->second;

@@ -98,7 +98,7 @@ Status Operations::check_begin(PeerId peer, OpKey op, const protocol::OpInfo& in
   }
   if (carried_by_[rank] + carried_bytes(info) > protocol::kCarriedBytesMax)
     return violation("more than " + std::to_string(protocol::kCarriedBytesMax) +
-                     " bytes of tags and part sizes in flight");
+                     " bytes of tags, part sizes and call sites in flight");
   const auto excess = [](size_t most, const char* what) {
     return Status{Code::kKicked, "it has more than " + std::to_string(most) + what, {}};
   };
@@ -356,6 +356,7 @@ void Operations::forget_descriptions(Op& op) {
   forget(op.first, op.info);
   for (const auto& [rank, info] : op.otherwise) forget(rank, info);
   op.info.sends = op.info.receives = {};
+  op.info.site.clear();
   op.otherwise.clear();
 }
 

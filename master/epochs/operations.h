@@ -72,6 +72,10 @@ class Operations {
     return table_.has_begun(peer, op) || table_.is_to_begin_again(peer, op);
   }
   bool knows(OpKey op) const { return table_.ops.contains(op); }
+  std::optional<OpTable::OtherSite> other_site(PeerId peer, OpKey op,
+                                               const protocol::OpInfo& info) const {
+    return table_.other_site(peer, op, info);
+  }
   OperationWaits waits() const;  // of the members; the result refers to this object
   // The misfits since the last call: newcomers that describe an operation differently from all
   // other members. The operation stays open: the caller removes the newcomers, which ends the

@@ -278,8 +278,7 @@ void Group::lose_data_of(PeerId left) {
 // ---- Operations ----
 
 Status Group::on(PeerId peer, const protocol::Begin& message) {
-  // Whether it is a receive from any source that was called before the vote, and that has found its
-  // send only now.
+  // A receive from any source, called before the vote, may find its send only now.
   const bool answers = message.info.receiver == peer && present_.operations().knows(message.op);
   const auto voted =
       ballot_.has_voted(peer) ? std::optional(ballot_.vote(peer).kind) : std::nullopt;
@@ -289,6 +288,7 @@ Status Group::on(PeerId peer, const protocol::Begin& message) {
   if (!status.ok()) return status;
   membership_.called(peer, last_call(peer, message.op, message.info, context_.now));
   overdue_.called(peer);
+  notices_.called(peer, message.op, message.info);
   optimization_.note(peer, message.info, present_.start().one_shot_bytes);
   return status;
 }

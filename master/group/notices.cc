@@ -1,5 +1,6 @@
 #include "master/group/notices.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "csrc/base/assert.h"
@@ -130,6 +131,21 @@ void Notices::announce(const std::vector<WaitReport::Announcement>& all) {
     const std::string where = group == 0 ? "" : "peer group " + std::to_string(group) + ": ";
     const LogEvent event = one.is_end ? LogEvent::kWaitEnds : LogEvent::kWaitBegins;
     context_.log(LogLevel::kWarning, {event, view_.id}, where + one.text);
+  }
+}
+
+// The two calls may still be meant for each other, and their shapes are equal: no error.
+void Notices::called(PeerId member, OpKey op, const protocol::OpInfo& info) {
+  if (info.site.empty() || site_pairs_.size() >= kSitePairsMax) return;
+  const auto other = view_.present.operations().other_site(member, op, info);
+  if (!other || !site_pairs_.insert(std::minmax(other->site, info.site)).second) return;
+  const std::string text =
+      other->text +
+      ". The shapes are equal, so the call goes on. If the ranks make these calls in different "
+      "orders, give each line a tag of its own (pccl.tag)";
+  context_.log(LogLevel::kWarning, {LogEvent::kCallSitesDiffer, view_.id}, text);
+  for (const PeerId peer : {other->first, member}) {
+    if (view_.membership.is_member(peer)) connections_.send(peer, protocol::Notice{text});
   }
 }
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "master/group/group_view.h"
@@ -47,6 +48,10 @@ class Notices {
   void ended(const Wait::Call& call);  // it has an outcome
   bool has_announced(const Wait& wait) const { return report_.has_announced(wait); }
 
+  // ---- Calls of the same shape at different lines (OpInfo::site) ----
+  // The member has begun this operation. Both members learn once of each pair of lines.
+  void called(PeerId member, OpKey op, const protocol::OpInfo& info);
+
   // The obstacle of a peer that gave up before the group began, for strangers; empty: none.
   const std::string& last_obstacle() const { return last_obstacle_; }
 
@@ -72,6 +77,8 @@ class Notices {
   std::string last_obstacle_, known_last_obstacle_;
   bool short_of_peers_ = false;  // the members got a notice that peers are missing
   WaitReport report_;
+  static constexpr size_t kSitePairsMax = 256;                // further pairs are not reported
+  std::set<std::pair<std::string, std::string>> site_pairs_;  // that were reported, each sorted
 };
 
 }  // namespace pccl::master

@@ -203,6 +203,7 @@ def join_options(
         lanes=settings.lanes,
         tcp_congestion=settings.tcp_congestion,
         restore=settings.restore,
+        check_callsite=settings.check_callsite,
         name=settings.name or _settings.host_name(),
         secret_file="" if token else settings.secret_file,
         token=token,

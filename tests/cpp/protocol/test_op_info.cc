@@ -41,6 +41,15 @@ TEST(Digest, EveryFieldCounts) {
   EXPECT_NE(digest(OpInfo{}), 0u);
 }
 
+TEST(Digest, LeavesOutTheCallSite) {
+  OpInfo other = info();
+  other.site = "train.py:42";
+  EXPECT_EQ(digest(other), digest(info()));
+  EXPECT_NE(other, info());
+  EXPECT_TRUE(fit(other, 0, info(), 1));
+  EXPECT_EQ(carried_bytes(other), carried_bytes(info()) + other.site.size());
+}
+
 // Peers of different builds compare digests, so the function is part of the protocol.
 TEST(Digest, IsFixed) { EXPECT_EQ(digest(info()), 4043611369909867593u); }
 

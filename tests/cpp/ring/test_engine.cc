@@ -229,62 +229,6 @@ TEST(Engine, OneIsAbortedWhileTheOthersGoOnOnTheSameLinks) {
   }
 }
 
-// ---- Random order ----
-
-TEST(Engine, ManyOperationsCalledInAnyOrderAllComplete) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
-    World world(4, seed);
-    std::vector<Call> calls;
-    for (uint32_t n = 0; n < 24; ++n) {
-      calls.push_back(
-          {.key = key(n % 5, n / 5), .count = world.random() % 3000, .block_bytes = {}});
-      if (n % 6 == 5) calls.back().pattern = Pattern::kAllGather;
-    }
-    for (uint32_t rank = 0; rank < 4; ++rank) {
-      std::shuffle(calls.begin(), calls.end(), world.random);
-      for (const Call& call : calls) {
-        world.post(rank, call);
-        for (uint64_t moves = world.random() % 10; moves > 0 && world.move(); --moves) {
-        }
-      }
-    }
-    world.settle();
-    for (const Call& call : calls) commit(world, call);
-    expect_quiet(world);
-  }
-}
-
-TEST(Engine, OppositeOrdersOfTwoRanks) {
-  World world(2, 1);
-  std::vector<Call> calls;
-  for (uint32_t n = 0; n < 32; ++n)
-    calls.push_back({.key = key(n), .count = 10000, .block_bytes = {}});
-  for (const Call& call : calls) world.post(0, call);
-  world.settle();
-  std::reverse(calls.begin(), calls.end());
-  for (const Call& call : calls) {
-    world.post(1, call);
-    world.settle();
-    commit(world, call);
-  }
-  expect_quiet(world);
-}
-
-TEST(Engine, AnOperationThatOneRankHasNotCalledDelaysNoOther) {
-  World world(3, 4);
-  const Call late{.key = key(1), .count = 50000, .block_bytes = {}};
-  const Call now{.key = key(2), .count = 50000, .block_bytes = {}};
-  world.post(0, late);
-  world.post(1, late);
-  world.post(now);
-  world.settle();
-  commit(world, now);
-  world.post(2, late);
-  world.settle();
-  commit(world, late);
-  expect_quiet(world);
-}
-
 // ---- Unexpected endings ----
 
 TEST(Engine, AnOperationThatEndsBeforeItIsCalledHere) {

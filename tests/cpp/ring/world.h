@@ -234,8 +234,9 @@ class World {
   }
 
   std::mt19937_64 random;
-  std::vector<std::string> failures;  // texts of on_fail_link
-  std::optional<bool> wan = {};       // all members are on wan paths; by default in a kPairwise
+  std::vector<std::string> failures;    // texts of on_fail_link
+  std::optional<uint64_t> window = {};  // of all lanes
+  std::optional<bool> wan = {};         // all members are on wan paths; by default in a kPairwise
 
  private:
   static constexpr std::byte kGivenBack{0xa5};
@@ -244,8 +245,8 @@ class World {
   // `owner`'s end of a lane to `other`. It records which operation's memory the lane holds at the
   // moment.
   struct End : link::Port, net::FrameSink {
-    End(uint32_t mine, uint32_t theirs)
-        : owner(mine), other(theirs), writer(true), reader(*this, true) {}
+    End(const World& of, uint32_t mine, uint32_t theirs)
+        : world(of), owner(mine), other(theirs), writer(true), reader(*this, true) {}
 
     void send(const net::FrameHeader& header) override { writer.push(header); }
     void send_copy(const net::FrameHeader& header, std::span<const std::byte> payload) override {
@@ -261,8 +262,9 @@ class World {
       lands = false;
     }
 
-    // In turn: not known, less than a chunk, and more than most operations.
+    // By default in turn: not known, less than a chunk, and more than most operations.
     uint64_t window() const override {
+      if (world.window) return *world.window;
       return std::array{0, 3'000, 40'000, 1'000'000}[requested++ % 4];
     }
 
@@ -282,6 +284,7 @@ class World {
       sink->on_chunk_end(valid);
     }
 
+    const World& world;
     const uint32_t owner, other;
     net::FrameWriter writer;
     net::FrameReader reader;
@@ -303,8 +306,8 @@ class World {
   };
 
   void connect(uint32_t a, uint32_t b) {
-    auto one = std::make_unique<End>(a, b);
-    auto two = std::make_unique<End>(b, a);
+    auto one = std::make_unique<End>(*this, a, b);
+    auto two = std::make_unique<End>(*this, b, a);
     one->wan = two.get();
     two->wan = one.get();
     one->sink = &engine(a).lane_up(PeerId{b + 1}, *one);

@@ -19,6 +19,17 @@ TEST(Mismatch, NamesTheRarestDescriptionFirst) {
             "All ranks must make the same calls, in the same order under one tag");
 }
 
+TEST(Mismatch, NamesTheCallSites) {
+  protocol::OpInfo usual = all_reduce(8), other = all_reduce(7);
+  usual.site = "train.py:42 in step";
+  other.site = "train.py:50 in step";
+  EXPECT_EQ(text_of({&usual, &other}),
+            "rank 0 called all_reduce(sum, float32, 8 elements, world size 2) at train.py:42 in "
+            "step; rank 1 called all_reduce(sum, float32, 7 elements, world size 2) at "
+            "train.py:50 in step. All ranks must make the same calls, in the same order under one "
+            "tag");
+}
+
 TEST(Mismatch, NamesTheTwoEndsOfAPart) {
   protocol::OpInfo first, second;
   first.kind = second.kind = protocol::OpKind::kAllToAll;

@@ -87,6 +87,52 @@ TEST_F(NoticesTest, AStrangerLearnsNothingAboutAnAddressOfSomebodyElse) {
   EXPECT_TRUE(contains(refused.events, "is not admitted yet: ")) << refused.events;
 }
 
+protocol::OpInfo called_at(const std::string& site, uint64_t count = 8) {
+  protocol::OpInfo info = all_reduce(count);
+  info.site = site;
+  return info;
+}
+
+TEST_F(NoticesTest, CallsOfOneShapeAtDifferentLinesAreReportedOnce) {
+  h.found({"a", "b"});
+  const auto call = [this](uint32_t number, const protocol::OpInfo& a, const protocol::OpInfo& b) {
+    h.say("a", protocol::Begin{epoch(1), op(number), a});
+    h.say("b", protocol::Begin{epoch(1), op(number), b});
+    return h.take();
+  };
+  h.take();
+  EXPECT_EQ(call(0, called_at("x.py:1"), called_at("x.py:1")), Lines{});
+  EXPECT_EQ(call(1, called_at("x.py:1"), called_at("")), Lines{}) << "one of them does not look";
+  h.take_log();
+  const std::string text =
+      "rank 0 called all_reduce(sum, float32, 8 elements, world size 2) (#2) in epoch 1.1 at "
+      "x.py:1, and rank 1 at x.py:2. The shapes are equal, so the call goes on. If the ranks make "
+      "these calls in different orders, give each line a tag of its own (pccl.tag)";
+  EXPECT_EQ(call(2, called_at("x.py:1"), called_at("x.py:2")),
+            (Lines{"a < Notice " + text, "b < Notice " + text}));
+  EXPECT_EQ(h.take_log(), (Lines{text}));
+  EXPECT_EQ(call(3, called_at("x.py:2"), called_at("x.py:1")), Lines{}) << "the same pair";
+  EXPECT_EQ(call(4, called_at("x.py:1"), called_at("x.py:3")).size(), 2u);
+  const protocol::OpInfo send = transfer(h.id("a"), h.id("b"), 8);
+  protocol::OpInfo sent = send, received = send;
+  sent.site = "x.py:5", received.site = "x.py:6";
+  EXPECT_EQ(call(5, sent, received), Lines{}) << "a send and its recv are two lines";
+}
+
+TEST_F(NoticesTest, PairsOfLinesBeyondTheBoundAreNotReported) {
+  h.found({"a", "b"});
+  h.take();
+  size_t reported = 0;
+  for (uint32_t number = 0; number < 300; ++number) {
+    h.say("a", protocol::Begin{epoch(1), op(number), called_at("x.py:1")});
+    h.say("b",
+          protocol::Begin{epoch(1), op(number), called_at("x.py:" + std::to_string(2 + number))});
+    for (const char* name : {"a", "b"}) h.say(name, protocol::Done{epoch(1), op(number)});
+    for (const std::string& line : h.take()) reported += line.starts_with("a < Notice");
+  }
+  EXPECT_EQ(reported, 256u);
+}
+
 TEST_F(NoticesTest, ALongWaitIsExplained) {
   h.enlist("a", Harness::hello(2));
   h.take();

@@ -3,24 +3,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <numeric>
 #include <random>
 
 #include "master/group/wait_cycle.h"
 #include "tests/cpp/master/harness.h"
+#include "tests/cpp/programs.h"
 
 namespace pccl::master {
 namespace {
 
 constexpr int kOrders = 10'000;
 
-struct Action {
-  bool waits = false;  // otherwise: posts
-  size_t call = 0;
-};
-using Program = std::vector<Action>;
-
-// The ranks execute their programs, one action at a time, in a random order. A wait ends when all
+// The ranks execute their programs, one step at a time, in a random order. A wait ends when all
 // ranks have posted the call.
 class Orders {
  public:
@@ -30,7 +24,7 @@ class Orders {
         posted_(calls, std::vector<bool>(programs_.size())),
         random_(random) {}
 
-  // One action. False: no rank can continue.
+  // One step. False: no rank can continue.
   bool step() {
     std::vector<size_t> runnable;
     for (size_t rank = 0; rank < programs_.size(); ++rank) {
@@ -38,7 +32,7 @@ class Orders {
     }
     if (runnable.empty()) return false;
     const size_t rank = runnable[random_() % runnable.size()];
-    const Action& action = programs_[rank][at_[rank]++];
+    const ProgramStep& action = programs_[rank][at_[rank]++];
     if (!action.waits) posted_[action.call][rank] = true;
     return true;
   }
@@ -65,64 +59,27 @@ class Orders {
  private:
   bool done(size_t rank) const { return at_[rank] == programs_[rank].size(); }
   bool blocks(size_t rank) const {
-    const Action& next = programs_[rank][at_[rank]];
+    const ProgramStep& next = programs_[rank][at_[rank]];
     const auto& by = posted_[next.call];
     return next.waits && std::find(by.begin(), by.end(), false) != by.end();
   }
 
   const std::vector<Program> programs_;
-  std::vector<size_t> at_;                 // by rank: its next action
+  std::vector<size_t> at_;                 // by rank: its next step
   std::vector<std::vector<bool>> posted_;  // by call, by rank
   std::mt19937& random_;
 };
-
-std::vector<size_t> shuffled(size_t count, std::mt19937& random) {
-  std::vector<size_t> all(count);
-  std::iota(all.begin(), all.end(), size_t{0});
-  std::shuffle(all.begin(), all.end(), random);
-  return all;
-}
-
-// The program of a rank: it posts all calls in a random order. A wait for one of them comes at once
-// with a chance of one in `sparse`, and at the end otherwise. `order`: a rank waits only for a call
-// if it has posted all that come before it there; empty: it waits for any call that it has posted.
-Program program(size_t calls, const std::vector<size_t>& order, size_t sparse,
-                std::mt19937& random) {
-  Program made;
-  std::vector<bool> posted(calls), awaited(calls);
-  const auto wait = [&](size_t call) {
-    made.push_back({true, call});
-    awaited[call] = true;
-  };
-  for (const size_t call : shuffled(calls, random)) {
-    made.push_back({false, call});
-    posted[call] = true;
-    if (random() % sparse != 0) continue;
-    if (order.empty()) {
-      wait(call);
-      continue;
-    }
-    for (const size_t next : order) {  // the calls that it may wait for
-      if (!posted[next]) break;
-      if (!awaited[next] && random() % 2 == 0) wait(next);
-    }
-  }
-  for (const size_t call : shuffled(calls, random)) {
-    if (!awaited[call]) wait(call);
-  }
-  return made;
-}
 
 TEST(WaitOrders, ProgramsThatCannotDeadlockHaveNoCycleAtAnyMoment) {
   std::mt19937 random(1);
   int waits = 0;
   for (int number = 0; number < kOrders; ++number) {
     const size_t ranks = 2 + random() % 7, calls = 2 + random() % 7;
-    const std::vector<size_t> order = shuffled(calls, random);
+    const std::vector<size_t> all = numbers_to(calls), order = shuffled(all, random);
     const size_t sparse = 1 + random() % 3;
     std::vector<Program> programs;
     for (size_t rank = 0; rank < ranks; ++rank)
-      programs.push_back(program(calls, order, sparse, random));
+      programs.push_back(program(all, order, sparse, random));
     Orders orders(std::move(programs), calls, random);
     while (orders.step()) {
       waits += 1;
@@ -139,7 +96,8 @@ TEST(WaitOrders, ADeadlockHasACycleWhichNeverEnds) {
   for (int number = 0; number < kOrders; ++number) {
     const size_t ranks = 2 + random() % 3, calls = 2 + random() % 3;
     std::vector<Program> programs;
-    for (size_t rank = 0; rank < ranks; ++rank) programs.push_back(program(calls, {}, 2, random));
+    for (size_t rank = 0; rank < ranks; ++rank)
+      programs.push_back(program(numbers_to(calls), {}, 2, random));
     Orders orders(std::move(programs), calls, random);
     bool found = false;
     while (orders.step()) found |= !orders.cycles().empty();
