@@ -134,8 +134,8 @@ def environment_of(build: Path | None) -> dict[str, str]:
 class Master:
     """`pccl master` at a free port of `host`. `place` is the prefix of its command, and `build` the
     folder of its package (environment_of). `secured`: it asks for a token, and all traffic is
-    encrypted. `shares`: for the direct pattern; none: equal ones. `environment` is what its
-    peers need."""
+    encrypted. `shares`: for the direct pattern; none: equal ones. `page`: it serves its page, at
+    the address `page`. `environment` is what its peers need."""
 
     def __init__(
         self,
@@ -145,6 +145,7 @@ class Master:
         *,
         secured: bool = False,
         shares: Sequence[int] = (),
+        page: bool = False,
     ) -> None:
         program = [sys.executable, "-m", "pccl_backend.cli"]
         # `-m` looks in the working directory first, which has the package of this tree.
@@ -169,6 +170,8 @@ class Master:
             self.environment = {"PCCL_INSECURE": "1"}
         if shares:
             options += ["--shares", ",".join(map(str, shares))]
+        if page:
+            options += ["--http", "0"]
         self._process = subprocess.Popen(
             [*place, *program, "master", "--host", host, "--port", "0", *options],
             stdout=subprocess.PIPE,
@@ -178,6 +181,9 @@ class Master:
         )
         self.pid = self._process.pid
         self.address = read_line(self._process).split()[-1]
+        self.page = ""
+        while page and not self.page:
+            _, _, self.page = read_line(self._process).strip().partition("shows its runs at ")
 
     def close(self) -> None:
         self._process.terminate()
