@@ -88,7 +88,7 @@ std::optional<Refusal> read_header(std::string_view line, Request& request) {
   const size_t first = line.find_first_not_of(" \t"), last = line.find_last_not_of(" \t");
   const std::string_view value =
       first == std::string_view::npos ? "" : line.substr(first, last - first + 1);
-  const auto is_control = [](char c) { return (c >= 0 && c < ' ' && c != '\t') || c == '\x7f'; };
+  const auto is_control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };
   if (std::any_of(value.begin(), value.end(), is_control))
     return bad("a header has a control character");
   if (name == "transfer-encoding" || (name == "content-length" && value != "0"))
