@@ -41,6 +41,7 @@ struct LinkCounters {
   Duration rtt{0};
   uint64_t rate = 0;  // bytes per second, see PathMonitor; 0: not known yet
   uint64_t bytes_sent = 0, bytes_received = 0, send_calls = 0, receive_calls = 0;
+  uint32_t segments_again = 0;  // as in PathInfo
 };
 
 }  // namespace pccl::link

@@ -190,7 +190,7 @@ void fields(auto& wire, Is<Blocked> auto& m) {
 void fields(auto& wire, Is<Observe> auto& m) { wire(m.interval_ms); }
 void fields(auto& wire, Is<Scalar> auto& m) { wire(shown(m.name, kScalarNameBytesMax), m.value); }
 void fields(auto& wire, Is<LinkTelemetry> auto& m) {
-  wire(m.peer, m.bytes_sent, m.bytes_received, m.lanes, m.lanes_used, m.rtt_us);
+  wire(m.peer, m.bytes_sent, m.bytes_received, m.lanes, m.lanes_used, m.rtt_us, m.segments_again);
 }
 void fields(auto& wire, Is<Telemetry> auto& m) {
   wire(m.all_us, m.waiting_us, m.transferring_us, m.joint_us, m.saving_us, m.failing_us);

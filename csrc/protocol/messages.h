@@ -659,7 +659,7 @@ struct LinkTelemetry {
   PeerId peer;
   uint64_t bytes_sent = 0, bytes_received = 0;  // with framing
   uint32_t lanes = 0, lanes_used = 0;
-  uint32_t rtt_us = 0;
+  uint32_t rtt_us = 0, segments_again = 0;  // segments_again: TCP segments that were sent again
   bool operator==(const LinkTelemetry&) const = default;
 };
 
@@ -668,8 +668,8 @@ struct LinkTelemetry {
 struct Telemetry {
   uint64_t all_us = 0, waiting_us = 0, transferring_us = 0, joint_us = 0, saving_us = 0;
   uint64_t failing_us = 0;
-  PeerId waits_for{};         // the member that this peer has waited for longest; 0: none
-  uint64_t waits_for_us = 0;  // so long
+  PeerId waits_for{};         // it has waited for this member longest, since its last Telemetry
+  uint64_t waits_for_us = 0;  // so long; 0, and no member: for none
   uint64_t bytes_sent = 0, bytes_received = 0;  // of tensors, as on the wire
   std::vector<LinkTelemetry> links;             // to its neighbours in the ring
   std::vector<Scalar> scalars;                  // of the application

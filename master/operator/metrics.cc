@@ -51,6 +51,8 @@ constexpr MetricFamily kFamilies[] = {
     {"pccl_link_bytes_total", kCounter, "Bytes that the peer has sent to its neighbour."},
     {"pccl_link_round_trip_seconds", kGauge, "Round trip between the peer and its neighbour."},
     {"pccl_link_lanes", kGauge, "Connections from the peer to its neighbour."},
+    {"pccl_link_retransmitted_segments_total", kCounter,
+     "TCP segments that the peer has sent to its neighbour again."},
 };
 
 // The peers of one name in a group, or the links between two names.
@@ -61,7 +63,7 @@ struct PeerSums {
   double waiting_s = 0;
 };
 struct LinkSums {
-  double bytes = 0, lanes = 0;
+  double bytes = 0, lanes = 0, segments_again = 0;
   double round_trip_s = 0;  // the longest; 0: unknown
 };
 struct ByName {
@@ -82,6 +84,7 @@ void add_telemetry(ByName& to, const std::string& name, const GroupView& view,
     LinkSums& links = to.links[{name, name_of(other->name)}];
     links.bytes += static_cast<double>(link.bytes_sent);
     links.lanes += link.lanes;
+    links.segments_again += link.segments_again;
     links.round_trip_s = std::max(links.round_trip_s, link.rtt_us / 1e6);
   }
 }
@@ -209,6 +212,7 @@ class RunMetrics {
       with.emplace_back("to", ends.second);
       out_.add("pccl_link_bytes_total", with, links.bytes);
       out_.add("pccl_link_lanes", with, links.lanes);
+      out_.add("pccl_link_retransmitted_segments_total", with, links.segments_again);
       if (links.round_trip_s > 0)
         out_.add("pccl_link_round_trip_seconds", with, links.round_trip_s);
     }

@@ -83,7 +83,8 @@ json links_of(const protocol::Telemetry& telemetry) {
                    {"bytes_received", link.bytes_received},
                    {"lanes", link.lanes},
                    {"lanes_used", link.lanes_used},
-                   {"round_trip_s", link.rtt_us > 0 ? json(link.rtt_us / 1e6) : json()}});
+                   {"round_trip_s", link.rtt_us > 0 ? json(link.rtt_us / 1e6) : json()},
+                   {"segments_again", link.segments_again}});
   }
   return out;
 }

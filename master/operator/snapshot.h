@@ -17,7 +17,7 @@
 //                  "joint":0.02, "saving":0.0, "failing":0.0, "waits_for":"b (peer 1.2)",
 //                  "sent_per_s":1.2e7, "received_per_s":1.2e7, "bytes_sent":10, "bytes_received":9,
 //                  "links":[{"peer":"692b5a3f.2", "bytes_sent":10, "bytes_received":9, "lanes":4,
-//                            "lanes_used":2, "round_trip_s":0.031}],
+//                            "lanes_used":2, "round_trip_s":0.031, "segments_again":0}],
 //                  "scalars":{"step":120.0, "loss":2.31}}}],
 //      "ring":[{"from":0, "to":1, "bytes_per_s":1.2e7, "round_trip_s":0.031}],
 //      "calls":[{"call":"all_reduce(...) (#6) in epoch 692b5a3f.2", "since":TIME, "since_s":12.0,
@@ -26,7 +26,7 @@
 //
 // "telemetry" comes only while somebody asks for snapshots, every two seconds. "computing" and the
 // five shares after it are parts of "over_s", the time between its last two reports, or since the
-// peer has joined. "waits_for" names the member that it has waited for longest since then.
+// peer has joined. "waits_for" names the member that it has waited for longest in this time.
 //
 // With Detail::kHistory each group has "history" and "scalars_history", too (course.h).
 //

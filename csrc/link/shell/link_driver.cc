@@ -372,6 +372,7 @@ std::vector<LinkCounters> LinkDriver::counters() const {
       sum.bytes_received += one.bytes_received;
       sum.send_calls += one.send_calls;
       sum.receive_calls += one.receive_calls;
+      sum.segments_again += lanes_.at(id)->path().segments_again;
     }
   }
   return counters;

@@ -349,8 +349,9 @@ void Control::apply(SampleTelemetry& effect) {
   const ring::DataCounters data = data_->counters();
   const uint64_t moved = data.engine.bytes_sent + data.engine.bytes_received;
   const bool moving = moved != std::exchange(moved_at_sample_, moved);
-  push(Event{TelemetrySampled{telemetry_sample(waits_->totals(monotonic_now(), moving), data,
-                                               effect.links, std::move(scalars))}});
+  const TimeTotals before = std::exchange(time_at_sample_, waits_->totals(monotonic_now(), moving));
+  push(Event{TelemetrySampled{
+      telemetry_sample(time_at_sample_, before, data, effect.links, std::move(scalars))}});
 }
 
 Status Control::report(const std::vector<protocol::Scalar>& scalars) {

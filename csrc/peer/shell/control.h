@@ -207,6 +207,7 @@ class Control {
 
   Mutex report_mutex_;
   std::vector<protocol::Scalar> scalars_ PCCL_GUARDED_BY(report_mutex_);
+  TimeTotals time_at_sample_;     // at the last SampleTelemetry
   uint64_t moved_at_sample_ = 0;  // bytes of tensors, both ways, at the last SampleTelemetry
 
   Mutex end_mutex_;

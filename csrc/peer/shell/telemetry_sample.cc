@@ -18,7 +18,8 @@ uint32_t short_microseconds(Duration time) {
 
 }  // namespace
 
-protocol::Telemetry telemetry_sample(const TimeTotals& time, const ring::DataCounters& data,
+protocol::Telemetry telemetry_sample(const TimeTotals& time, const TimeTotals& before,
+                                     const ring::DataCounters& data,
                                      const std::vector<PeerId>& links,
                                      std::vector<protocol::Scalar> scalars) {
   protocol::Telemetry sample;
@@ -28,11 +29,13 @@ protocol::Telemetry telemetry_sample(const TimeTotals& time, const ring::DataCou
   sample.joint_us = microseconds(time.joint);
   sample.saving_us = microseconds(time.saving);
   sample.failing_us = microseconds(time.failing);
-  const auto shorter = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const auto longest = std::max_element(time.waiting_for.begin(), time.waiting_for.end(), shorter);
-  if (longest != time.waiting_for.end()) {
-    sample.waits_for = longest->first;
-    sample.waits_for_us = microseconds(longest->second);
+  for (const auto& [member, waited] : time.waiting_for) {
+    const auto earlier = before.waiting_for.find(member);
+    const uint64_t since =
+        microseconds(earlier == before.waiting_for.end() ? waited : waited - earlier->second);
+    if (since <= sample.waits_for_us) continue;
+    sample.waits_for = member;
+    sample.waits_for_us = since;
   }
   sample.bytes_sent = data.engine.bytes_sent;
   sample.bytes_received = data.engine.bytes_received;
@@ -40,7 +43,7 @@ protocol::Telemetry telemetry_sample(const TimeTotals& time, const ring::DataCou
     if (std::find(links.begin(), links.end(), link.peer) == links.end()) continue;
     if (sample.links.size() == protocol::kLinksReportedMax) break;
     sample.links.push_back({link.peer, link.bytes_sent, link.bytes_received, link.lanes,
-                            link.lanes_used, short_microseconds(link.rtt)});
+                            link.lanes_used, short_microseconds(link.rtt), link.segments_again});
   }
   sample.scalars = std::move(scalars);
   return sample;

@@ -9,8 +9,10 @@
 
 namespace pccl::peer {
 
-// `links`: the peers whose links are wanted. Links that are not up are left out.
-protocol::Telemetry telemetry_sample(const TimeTotals& time, const ring::DataCounters& data,
+// `before`: the time at the sample before. `links`: the peers whose links are wanted. Links that are
+// not up are left out.
+protocol::Telemetry telemetry_sample(const TimeTotals& time, const TimeTotals& before,
+                                     const ring::DataCounters& data,
                                      const std::vector<PeerId>& links,
                                      std::vector<protocol::Scalar> scalars);
 

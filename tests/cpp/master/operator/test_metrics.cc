@@ -166,6 +166,9 @@ pccl_link_round_trip_seconds{run="run",group="0",peer="tokyo",to="osaka"} 0.031
 # HELP pccl_link_lanes Connections from the peer to its neighbour.
 # TYPE pccl_link_lanes gauge
 pccl_link_lanes{run="run",group="0",peer="tokyo",to="osaka"} 4
+# HELP pccl_link_retransmitted_segments_total TCP segments that the peer has sent to its neighbour again.
+# TYPE pccl_link_retransmitted_segments_total counter
+pccl_link_retransmitted_segments_total{run="run",group="0",peer="tokyo",to="osaka"} 17
 )";
 
 TEST_F(MetricsTest, ARunOfTwoHasThisText) {
@@ -176,7 +179,7 @@ TEST_F(MetricsTest, ARunOfTwoHasThisText) {
   protocol::Telemetry report;
   report.all_us = 9'000'000;
   report.waiting_us = 1'500'000;
-  report.links = {{h.id("osaka"), 7000, 8000, 4, 2, 31000}};
+  report.links = {{h.id("osaka"), 7000, 8000, 4, 2, 31000, 17}};
   h.say("tokyo", report);
   std::string text = scrape();
   replace(text, protocol::kRelease, "VERSION");
@@ -251,7 +254,7 @@ TEST_F(MetricsTest, PeersOfOneNameShareTheirSeries) {
   for (const char* name : {"a", "b"}) {
     protocol::Telemetry report;
     report.all_us = report.waiting_us = 2'000'000;
-    report.links = {{h.id("c"), 100, 0, 2, 1, 1000}};
+    report.links = {{h.id("c"), 100, 0, 2, 1, 1000, 0}};
     h.say(name, report);
   }
   expect_unique(scrape());

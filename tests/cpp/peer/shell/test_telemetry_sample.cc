@@ -14,22 +14,26 @@ TEST(TelemetrySample, HasTheTotalsAndTheWantedLinks) {
   time.all = seconds(100);
   time.waiting = seconds(7);
   time.waiting_for = {{PeerId{2}, seconds(3)}, {PeerId{3}, seconds(4)}};
+  TimeTotals before;
+  before.waiting_for = {{PeerId{2}, seconds(1)}, {PeerId{3}, seconds(4)}};
   ring::DataCounters data;
   data.engine.bytes_sent = 1000;
   for (const uint64_t peer : {2, 3, 4}) {
     auto& link = data.links.emplace_back();
     link.peer = {peer};
     link.bytes_sent = 10 * peer;
+    link.segments_again = 5;
   }
   const protocol::Telemetry sample =
-      telemetry_sample(time, data, {PeerId{3}, PeerId{9}}, {{"loss", 2.5}});
+      telemetry_sample(time, before, data, {PeerId{3}, PeerId{9}}, {{"loss", 2.5}});
   EXPECT_EQ(sample.all_us, 100'000'000u);
   EXPECT_EQ(sample.waiting_us, 7'000'000u);
-  EXPECT_EQ(sample.waits_for, PeerId{3});
-  EXPECT_EQ(sample.waits_for_us, 4'000'000u);
+  EXPECT_EQ(sample.waits_for, PeerId{2}) << "it has not waited for the other one since then";
+  EXPECT_EQ(sample.waits_for_us, 2'000'000u);
   EXPECT_EQ(sample.bytes_sent, 1000u);
   ASSERT_EQ(sample.links.size(), 1u);
   EXPECT_EQ(sample.links[0].bytes_sent, 30u);
+  EXPECT_EQ(sample.links[0].segments_again, 5u);
   EXPECT_EQ(sample.scalars[0].name, "loss");
 }
 
