@@ -656,10 +656,9 @@ TEST(Operations, LongTagsHaveALimitOfTheirOwn) {
   for (Handle handle = 0; handle <= (4u << 20) / 256; ++handle)
     story = t.call(t.all_reduce(handle, tag));
   EXPECT_EQ(story,
-            "finish call 16384: invalid state: the tags and the sizes of parts of the "
-            "operations in flight have 4194304 "
-            "bytes together, at most 4194304 are "
-            "allowed: wait for some of them, or use shorter tags\n");
+            "finish call 16384: invalid state: the tags, sizes of parts and call sites of the "
+            "operations in flight have 4194304 bytes together, at most 4194304 are allowed: wait "
+            "for some of them, or use shorter tags\n");
   t.decide(1, 0, {t.aborted(t.key(0, tag), Code::kMismatch, "")});
   EXPECT_NE(t.call(t.all_reduce(5, tag)).find("start call 5"), std::string::npos);
 }

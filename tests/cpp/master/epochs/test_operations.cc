@@ -181,7 +181,7 @@ TEST_F(OperationsTest, BoundsWhatAMemberMakesItKeep) {
   for (; next < most; ++next) ASSERT_TRUE(table.begin(kA, op(next), info).ok()) << next;
   const Status refused = table.check_begin(kA, op(next), info);
   EXPECT_EQ(refused.code, Code::kProtocol);
-  EXPECT_TRUE(contains(refused.message, "bytes of tags and part sizes in flight"));
+  EXPECT_TRUE(contains(refused.message, "bytes of tags, part sizes and call sites in flight"));
   EXPECT_TRUE(table.check_begin(kB, op(next), info).ok());
   begin(kB, 0);  // it differs, so the operation is settled
   EXPECT_EQ(verdict().code, Code::kMismatch);
