@@ -9,8 +9,8 @@
 
 namespace pccl::peer {
 
-// `before`: the time at the sample before. `links`: the peers whose links are wanted. Links that are
-// not up are left out.
+// `before`: the time at the sample before. `links`: the peers whose links are wanted. Links that
+// are not up are left out.
 protocol::Telemetry telemetry_sample(const TimeTotals& time, const TimeTotals& before,
                                      const ring::DataCounters& data,
                                      const std::vector<PeerId>& links,

@@ -341,7 +341,7 @@ TEST(Lane, FramesWaitForTheHandshake) {
 TEST(Lane, ACopiedHelloEstablishesNothing) {
   End b{"b"};
   const auto [first, second] = connected_fds();
-  b.open(Channel(Socket(first), an_acceptor(), monotonic_now() + milliseconds(300)));
+  b.open(Channel(Socket(first), an_acceptor(), monotonic_now() + seconds(1)));
   Tls dialler_elsewhere = a_dialler();
   const Bytes hello = take_outgoing(dialler_elsewhere);
   EXPECT_EQ(::send(second, hello.data(), hello.size(), 0), std::ssize(hello));

@@ -217,22 +217,30 @@ TEST(Timer, NeverComesEarly) {
 TEST(Timer, ArmingReplacesAndDisarmingCancels) {
   Loop loop("test");
   int fired = 0;
-  std::unique_ptr<Timer> timer, other;
+  bool later = false;
+  std::unique_ptr<Timer> timer, other, last;
   on(loop, [&] {
     timer = std::make_unique<Timer>(loop, [&] { ++fired; });
     timer->arm(monotonic_now() + milliseconds(1));
-    timer->arm(monotonic_now() + milliseconds(30));
+    timer->arm(monotonic_now() + std::chrono::hours(1));
     other = std::make_unique<Timer>(loop, [&] { fired += 100; });
     other->arm(monotonic_now() + milliseconds(1));
     other->disarm();
+    last = std::make_unique<Timer>(loop, [&] { later = true; });
+    last->arm(monotonic_now() + milliseconds(5));
     return 0;
   });
-  std::this_thread::sleep_for(milliseconds(15));
+  EXPECT_TRUE(eventually(loop, [&] { return later; }));
   EXPECT_EQ(on(loop, [&] { return fired; }), 0);
+  on(loop, [&] {
+    timer->arm(monotonic_now());
+    return 0;
+  });
   EXPECT_TRUE(eventually(loop, [&] { return fired == 1; }));
   on(loop, [&] {
     timer.reset();
     other.reset();
+    last.reset();
     return 0;
   });
 }
