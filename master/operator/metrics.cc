@@ -52,7 +52,7 @@ constexpr MetricFamily kFamilies[] = {
     {"pccl_link_round_trip_seconds", kGauge, "Round trip between the peer and its neighbour."},
     {"pccl_link_lanes", kGauge, "Connections from the peer to its neighbour."},
     {"pccl_link_retransmitted_segments_total", kCounter,
-     "TCP segments that the peer has sent to its neighbour again."},
+     "TCP segments that were sent again to the neighbour."},
 };
 
 // The peers of one name in a group, or the links between two names.

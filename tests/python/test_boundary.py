@@ -39,6 +39,7 @@ OPTIONS: dict[str, Any] = {
     "lanes": 0,
     "tcp_congestion": "",
     "restore": True,
+    "check_callsite": True,
     "name": "tokyo-3",
     "open_run": True,
     "secret_file": "",

@@ -97,10 +97,12 @@ class Stage:
         return []
 
     def logs(self, text: str) -> bool:
-        """Return whether a log has these words, apart from times."""
+        """Return whether a log soon has these words, apart from times: a thread writes it."""
         words = plain(text)
         logs = [*self.folder.glob("*.log"), *self.journal.parent.glob("*.log")]
-        return any(words in plain(log.read_text()) for log in logs)
+        return wait_until(
+            lambda: any(words in plain(log.read_text()) for log in logs), timeout_s=30.0
+        )
 
 
 def plain(text: str) -> str:

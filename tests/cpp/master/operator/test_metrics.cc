@@ -166,7 +166,7 @@ pccl_link_round_trip_seconds{run="run",group="0",peer="tokyo",to="osaka"} 0.031
 # HELP pccl_link_lanes Connections from the peer to its neighbour.
 # TYPE pccl_link_lanes gauge
 pccl_link_lanes{run="run",group="0",peer="tokyo",to="osaka"} 4
-# HELP pccl_link_retransmitted_segments_total TCP segments that the peer has sent to its neighbour again.
+# HELP pccl_link_retransmitted_segments_total TCP segments that were sent again to the neighbour.
 # TYPE pccl_link_retransmitted_segments_total counter
 pccl_link_retransmitted_segments_total{run="run",group="0",peer="tokyo",to="osaka"} 17
 )";
