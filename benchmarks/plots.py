@@ -29,6 +29,7 @@ PCCL, GLOO, GROUPS, FLOOR, LIMIT = "#0072b2", "#d55e00", "#e69f00", "#009e73", "
 LINES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 NAMES = {
     "pccl": ("pccl", PCCL),
+    "pccl-tls": ("pccl, TLS", LINES[5]),
     "gloo": ("Gloo", GLOO),
     worlds.GLOO_IN_GROUPS: ("Gloo in groups", GROUPS),
     "floor": ("bare ring", FLOOR),

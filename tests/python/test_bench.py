@@ -273,7 +273,7 @@ def test_what_a_plan_gains_over_orders_of_the_hosts() -> None:
 def calls_of_an_ocean() -> list[throughput.Row]:
     return [
         throughput.Row(run=1, backend=backend, name="first", seconds=2.0, cpu=1.5)
-        for backend in ("pccl", "gloo", "floor")
+        for backend in (*throughput.SERIES, "floor")
     ]
 
 
