@@ -52,6 +52,7 @@ struct MasterCore::Impl {
         {now, History::Cause::kVersion, {}, who, refusal_text(who, event.reject)});
   }
   void on(const Ended& event) { end_run(event.why, LogLevel::kInfo); }
+  void on(const RegroupAgreed& event);
   void on(const Watched&) {
     quiet = true;
     telemetries.watched();
@@ -311,6 +312,16 @@ Status MasterCore::Impl::back_from_nowhere(ConnectionId id, const protocol::Resu
                             : protocol::Reject{Code::kKicked, why});
   }
   return {};
+}
+
+// The run of a reconfigure has one group. A connection that has closed meanwhile has no peer.
+void MasterCore::Impl::on(const RegroupAgreed& event) {
+  std::vector<PeerId> members;
+  for (const ConnectionId id : event.members) {
+    const Connections::Connection* const open = connections.find(id);
+    members.push_back(open == nullptr ? PeerId{} : open->peer);
+  }
+  groups.begin({}).regroup({event.uuid, std::move(members)});
 }
 
 void MasterCore::Impl::reject(ConnectionId id, const protocol::Reject& reject) {

@@ -73,8 +73,14 @@ struct TurnedAway {
   protocol::Reject reject;
 };
 struct Watched {};  // somebody has looked at the run
+// The members on these connections have all called a reconfigure. The run goes on with them alone,
+// in this order of their ranks. RegroupOver is the answer.
+struct RegroupAgreed {
+  int64_t uuid = 0;
+  std::vector<ConnectionId> members;
+};
 using Event = std::variant<Accepted, Revoked, Received, Closed, Persisted, RingPlanned, TimePassed,
-                           Draining, HostExits, Ended, TurnedAway, Watched>;
+                           Draining, HostExits, Ended, TurnedAway, Watched, RegroupAgreed>;
 
 // ---- Effects, to be performed in order ----
 struct Send {
@@ -107,7 +113,12 @@ struct Log {
   About about = {};
   std::string text;
 };
-using Effect = std::variant<Send, Close, Persist, PlanRing, Log>;
+// The answer to RegroupAgreed: their epoch has begun, or one of them was lost first, and the others
+// have the reason.
+struct RegroupOver {
+  bool begun = false;
+};
+using Effect = std::variant<Send, Close, Persist, PlanRing, Log, RegroupOver>;
 using Effects = std::vector<Effect>;
 
 struct Options {

@@ -32,6 +32,12 @@ const Group* RunView::group_of(PeerId peer) const {
   return group != nullptr && group->view().membership.find(peer) != nullptr ? group : nullptr;
 }
 
+std::optional<uint32_t> RunView::rank_of(ConnectionId connection) const {
+  const Connections::Connection* const found = connections.find(connection);
+  const Group* const group = found != nullptr && found->peer ? group_of(found->peer) : nullptr;
+  return group == nullptr ? std::nullopt : group->view().membership.rank(found->peer);
+}
+
 std::vector<SharedStateRecord> RunView::shared_states() const {
   std::vector<SharedStateRecord> all;
   for (const auto& [id, group] : groups.all()) {

@@ -4,11 +4,12 @@
 // group/wait_texts.h makes sentences of these facts, and operator/control.h makes JSON.
 #pragma once
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "master/runs/records.h"
+#include "master/events.h"
 
 namespace pccl::master {
 
@@ -38,6 +39,8 @@ struct RunView {
   bool may_exit() const;
   // The group of this peer; null if it is in none.
   const Group* group_of(PeerId peer) const;
+  // The rank of the member on this connection; nothing if there is none.
+  std::optional<uint32_t> rank_of(ConnectionId connection) const;
   std::vector<SharedStateRecord> shared_states() const;  // the agreed states, by group
   // The number of peers that have proven these tokens.
   size_t count_holders(const std::set<std::string>& tokens) const;

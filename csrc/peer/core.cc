@@ -69,7 +69,9 @@ struct PeerCore::Impl {
   void on(const MasterSent& event);
   void on(const TokenRead& event) { tokens.read(event.number); }
   void on(const Listening& event);
-  void on(const LinkChanged& event);
+  void on(const LinkChanged& event) {
+    if (membership.welcomed()) membership.link_changed(event.report, !resuming);
+  }
   void on(const RateMeasured& event) {
     if (membership.welcomed()) membership.rate_measured(event.link);
   }
@@ -114,12 +116,14 @@ struct PeerCore::Impl {
   Status on_message(const protocol::SyncPlan& plan) {
     return joint.open() ? sync.on_plan(plan, *joint.open()) : violation("SyncPlan without a call");
   }
+  Status on_message(const protocol::Regrouped& answer) {
+    const Status status = joint.on(answer);
+    finish_joint_if_drained();
+    return status;
+  }
   Status on_message(const protocol::ListRequest& request) { return joint.list(request); }
   Status on_message(const protocol::Probe& told) { return probe.begin(told); }
-  Status on_message(const protocol::Observe& observe) {
-    reporter.on(observe);
-    return {};
-  }
+  Status on_message(const protocol::Observe& observe) { return reporter.on(observe); }
   Status on_message(const protocol::Kicked& kicked);
   Status on_message(const protocol::Farewell&);
   Status on_message(const protocol::Resumed& resumed);
@@ -192,6 +196,7 @@ void PeerCore::Impl::on(const OpCalled& event) {
 
 void PeerCore::Impl::on(const JointCalled& event) {
   blocking.called();
+  if (event.rendezvous && (!context.linked || resuming)) return context.emit(refused(event, {}));
   const bool updates = event.kind == JointKind::kUpdateTopology;
   Status status = no_member(text(event.kind));
   if (status.ok() && (!updates || dismissed) && !membership.broken().ok()) {
@@ -205,8 +210,7 @@ void PeerCore::Impl::on(const JointCalled& event) {
     if (closes) operations.close_posting();
     return;
   }
-  context.emit(FinishJoint{
-      .handle = event.handle, .status = status, .kind = event.kind, .topology = {}, .install = {}});
+  context.emit(refused(event, status));
 }
 
 void PeerCore::Impl::on(const JointGivenUp& event) {
@@ -269,8 +273,8 @@ void PeerCore::Impl::connection_lost(const std::string& why, bool planned, bool 
   PCCL_ASSERT(!connection.up());
   resuming = false;
   if (membership.phase() == Phase::kHandshaking) membership.enter(Phase::kConnecting);
-  if (context.options.rendezvous && membership.phase() != Phase::kMember && !planned)
-    return end(joining.host_lost(why));
+  if (joining.meets() && !planned) return end(host_lost(*joining.meets(), why));
+  if (joint.meets() && !planned) return end(joint.host_lost(why));
   if (!membership.welcomed()) return search.failed(why);
   search.begin(why, planned, refused);
   if (const Status over = search.over(); !over.ok()) end(over);
@@ -427,10 +431,6 @@ void PeerCore::Impl::on(const Listening& event) {
 
 // ---- Links and epochs ----
 
-void PeerCore::Impl::on(const LinkChanged& event) {
-  if (membership.welcomed()) membership.link_changed(event.report, !resuming);
-}
-
 Status PeerCore::Impl::on_message(const protocol::EpochStart& start) {
   const bool newcomer = membership.phase() != Phase::kMember;
   if (newcomer && membership.phase() != Phase::kRegistered)
@@ -533,12 +533,10 @@ Status PeerCore::Impl::on_message(const protocol::Answer& answer) {
   return {};
 }
 
-// A joint call returns when it borrows no tensors any more. update_topology returns when the
-// application also has the outcomes of all earlier operations.
 void PeerCore::Impl::finish_joint_if_drained() {
   if (!joint.open() || !joint.open()->result || sync.busy()) return;
   const JointKind kind = joint.open()->vote.kind;
-  if (kind == JointKind::kUpdateTopology && !operations.drained_all()) return;
+  if (joint.awaits_operations() && !operations.drained_all()) return;
   joint.finish();
   if (closes_posting(kind)) operations.open_posting();
 }
@@ -595,7 +593,8 @@ void PeerCore::Impl::finish_ending() {
   if (membership.phase() != Phase::kEnding || !drained) return;
   if (joint.open()) {
     if (!joint.open()->result) {
-      const Status status = no_member(text(joint.open()->vote.kind));
+      const Status status =
+          joint.meets() ? joint.outcome(ended) : no_member(text(joint.open()->vote.kind));
       joint.settle(FinishJoint{.status = status, .topology = {}, .install = {}});
     }
     joint.finish();
@@ -612,6 +611,7 @@ void PeerCore::Impl::on(const TimePassed&) {
   if (const Status status = joining.on_time(search.why()); !status.ok()) return end(status);
   const auto pass_time = [](auto&... part) { (part.on_time(), ...); };
   pass_time(operations, blocking, reporter, joint, sync, probe);
+  if (joint.overdue()) return end(joint.host_lost("it does not answer"));
   if (const Status status = search.over(); !status.ok()) return end(status);
   const Connection::Due due = connection.on_time();
   if (due == Connection::Due::kPing) {

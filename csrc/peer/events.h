@@ -138,6 +138,9 @@ struct JointCalled {
   // them.
   protocol::EntryList entries = {};
   bool background = false;  // as in Vote
+  // kUpdateTopology: the application lists the members that go on, in the order of their ranks, all
+  // of them members of this run. The host of the run waits for the calls of all of them.
+  std::optional<protocol::Rendezvous> rendezvous = {};
 };
 // The application waits for the end of the call; ignored if it is unknown or finished.
 struct JointAwaited {
@@ -356,6 +359,8 @@ struct FinishJoint {  // ends a join or a joint call
   // have it.
   std::optional<Topology> topology;
   bool pending = false;
+  // With a rendezvous: nothing has changed here, and the listed processes found another run.
+  bool elsewhere = false;
   uint64_t revision = 0, state_hash = 0;
   // `install`: the keys whose verified pieces the shell copies into the tensors before the call
   // returns.

@@ -19,6 +19,7 @@ constexpr int kRefusalsMax = 2;
 // The host of a reconfigure ends it at the timeout of the first caller, with a reason that names
 // who is missing. Only if this reason does not come does the caller end it alone, so much later.
 constexpr Duration kReasonGrace = std::chrono::seconds(1);
+constexpr const char* kSilent = "it does not answer";
 
 uint32_t milliseconds(Duration duration) {
   const auto count = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -26,6 +27,14 @@ uint32_t milliseconds(Duration duration) {
 }
 
 }  // namespace
+
+Status host_lost(const protocol::Rendezvous& meets, const std::string& why) {
+  return {Code::kPeerLost,
+          "reconfigure (uuid " + std::to_string(meets.uuid) + "): rank 0, " +
+              short_name(meets.handles[0]) + ", where all meet, is not there (" + why +
+              "): its process has ended, or its port cannot be reached from here",
+          {}};
+}
 
 void Joining::begin(Handle handle) {
   PCCL_ASSERT(membership_.phase() == Phase::kIdle);
@@ -98,15 +107,6 @@ bool Joining::on_refusal() {
   return !tries_again || ++refusals_ >= kRefusalsMax;
 }
 
-Status Joining::host_lost(const std::string& why) const {
-  const protocol::Rendezvous& meets = *context_.options.rendezvous;
-  return {Code::kPeerLost,
-          "reconfigure (uuid " + std::to_string(meets.uuid) + "): rank 0, " +
-              short_name(meets.handles[0]) + ", where all meet, is not there (" + why +
-              "): its process has ended, or its port cannot be reached from here",
-          {}};
-}
-
 void Joining::on_welcome() {
   PCCL_ASSERT(found_master());
   if (!std::exchange(warned_, false)) return;
@@ -136,10 +136,11 @@ std::string Joining::gives_up() const {
 
 Status Joining::on_time(const std::string& closed_why) {
   if (!joins()) return {};
+  const protocol::Rendezvous* const host = meets();
   const Duration waited = context_.now - since_;
   const std::string reason = closed_why.empty() ? "no answer" : closed_why;
   if (!found_master() && waited >= search_max()) {
-    if (context_.options.rendezvous) return host_lost("it does not answer");
+    if (host != nullptr) return host_lost(*host, kSilent);
     return {Code::kMasterLost,
             "no " + context_.master() + " within " + text(waited) + " (" + reason +
                 "): is `pccl master` running there, and can its port be reached from here?",
@@ -153,7 +154,7 @@ Status Joining::on_time(const std::string& closed_why) {
   }
   if (waited < join_max()) return {};
   context_.send(protocol::Leave{});
-  return context_.options.rendezvous ? host_lost("it does not answer") : too_late();
+  return host != nullptr ? host_lost(*host, kSilent) : too_late();
 }
 
 Status Joining::too_late() const {

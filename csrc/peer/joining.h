@@ -27,8 +27,10 @@ class Joining {
   // The master seems to refuse the token of this peer. Returns whether this ends the join. The
   // first refusal does not: nothing proves it, so somebody on the path may have forged it.
   bool on_refusal();
-  // The error of a reconfigure whose host, where its peers meet, is not there any more.
-  Status host_lost(const std::string& why) const;
+  // The reconfigure that this join is for; null: it is for none, or over.
+  const protocol::Rendezvous* meets() const {
+    return joins() && context_.options.rendezvous ? &*context_.options.rendezvous : nullptr;
+  }
   void on_welcome();    // the master has answered
   void on_admission();  // this peer has become a member
   // A Notice of the master: the reason why this peer waits or, for a member, news about its call.
@@ -56,5 +58,8 @@ class Joining {
   int refusals_ = 0;
   std::string notice_;  // text of the master's latest Notice
 };
+
+// The error of a reconfigure whose host, where its peers meet, is not there any more.
+Status host_lost(const protocol::Rendezvous& meets, const std::string& why);
 
 }  // namespace pccl::peer

@@ -2,11 +2,30 @@
 //   none        called                       voted        Vote
 //   voted       timeout, given up            voted        JointAbort
 //   voted       Answer, EpochStart           settled
+//   none        called with a rendezvous     announced    Regroup
+//   announced   given up                     announced    Regroup, with a refusal
+//   announced   Regrouped, EpochStart        settled
 //   settled     borrowed tensors drained     none         FinishJoint   (usually immediately)
 
 #include "csrc/peer/joint.h"
 
+#include "csrc/peer/joining.h"
+
 namespace pccl::peer {
+namespace {
+
+// The host of a reconfigure answers within the timeout of the call, and this time.
+constexpr Duration kAnswerMax = std::chrono::seconds(1);
+
+}  // namespace
+
+FinishJoint refused(const JointCalled& call, const Status& why) {
+  FinishJoint end{.handle = call.handle, .status = why, .topology = {}, .install = {}};
+  end.kind = call.kind;
+  end.elsewhere = call.rendezvous.has_value();
+  if (end.elsewhere) end.status = {};
+  return end;
+}
 
 Status Joint::call(const JointCalled& call, bool may_vote) {
   PCCL_ASSERT(membership_.phase() == Phase::kMember);
@@ -16,19 +35,44 @@ Status Joint::call(const JointCalled& call, bool may_vote) {
                 text(open_->vote.kind) + ", is under way: wait for it first",
             {}};
   }
-  protocol::Vote vote{next_++, call.kind, call.offer, membership_.epoch()};
+  protocol::Vote vote{next_, call.kind, call.offer, membership_.epoch()};
+  if (!call.rendezvous) ++next_;
   vote.background = call.background;
   vote.budget_ms = call.budget_ms;
   vote.max_bytes = call.max_bytes;
-  open_ = OpenCall{call.handle, call.timeout, std::move(vote), {}, false, call.entries, {}};
+  open_ = OpenCall{call.handle, call.timeout, std::move(vote), {},
+                   false,       call.entries, call.rendezvous, {}};
   if (call.timeout > Duration{0}) open_->deadline = context_.after(call.timeout);
-  if (may_vote) context_.send(open_->vote);
+  if (call.rendezvous) open_->deadline = context_.after(call.timeout + kAnswerMax);
+  if (may_vote) cast();
   PCCL_ASSERT(generation_ == membership_.generation());  // the number belongs to this generation
   return {};
 }
 
+Status Joint::host_lost(const std::string& why) const {
+  return {Code::kMasterLost, peer::host_lost(*meets(), why).message, {}};
+}
+
+void Joint::cast() {
+  if (!open_->rendezvous) return context_.send(open_->vote);
+  open_->announced = true;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(open_->timeout).count();
+  context_.send(protocol::Regroup{*open_->rendezvous, static_cast<uint32_t>(ms)});
+}
+
+Status Joint::on(const protocol::Regrouped& answer) {
+  if (meets() == nullptr || meets()->uuid != answer.uuid)
+    return violation("Regrouped without a call of this uuid, " + std::to_string(answer.uuid));
+  FinishJoint result;
+  result.status = {answer.code, answer.text, {}};
+  result.elsewhere = answer.code == Code::kOk;
+  settle(std::move(result));
+  return {};
+}
+
 Status Joint::check(const protocol::Answer& answer) const {
-  if (waits_for(answer.kind) && answer.number == open_->vote.number) return {};
+  if (waits_for(answer.kind) && !open_->rendezvous && answer.number == open_->vote.number)
+    return {};
   return violation("Answer to " + std::string(text(answer.kind)) + " number " +
                    std::to_string(answer.number) + ", which is not open here");
 }
@@ -97,12 +141,17 @@ void Joint::give_up() {
   PCCL_ASSERT(open_);
   if (open_->given_up || open_->result) return;
   open_->given_up = true;
+  if (open_->rendezvous) {
+    open_->rendezvous->refusal = "it has given up the call";
+    return cast();
+  }
   open_->deadline.reset();
   context_.send(abort());
 }
 
 void Joint::on_time() {
-  if (open_ && open_->deadline && *open_->deadline <= context_.now) give_up();
+  const bool may = open_ && open_->deadline && !open_->rendezvous;
+  if (may && *open_->deadline <= context_.now) give_up();
 }
 
 std::optional<Instant> Joint::deadline() const {
@@ -114,17 +163,17 @@ void Joint::repeat() {
   if (!open_ || open_->result) return;
   PCCL_ASSERT(open_->vote.epoch <= membership_.epoch());
   open_->vote.epoch = membership_.epoch();
-  context_.send(open_->vote);
-  if (open_->given_up) context_.send(abort());
+  if (!open_->announced) cast();
+  if (open_->given_up && !open_->rendezvous) context_.send(abort());
 }
 
 void Joint::check() const {
   PCCL_ASSERT(generation_ == membership_.generation());
   PCCL_ASSERT(!last_answer_ || last_answer_->number < answered());
   if (!open_) return;
-  PCCL_ASSERT(open_->result || open_->vote.number + 1 == next_);
+  PCCL_ASSERT(open_->result || open_->vote.number + (open_->rendezvous ? 0 : 1) == next_);
   PCCL_ASSERT(open_->vote.epoch && open_->vote.epoch <= membership_.epoch());
-  PCCL_ASSERT(!open_->deadline || (!open_->result && !open_->given_up));
+  PCCL_ASSERT(!open_->deadline || (!open_->result && (open_->rendezvous || !open_->given_up)));
   if (!open_->result) return;
   PCCL_ASSERT(open_->result->handle == open_->handle);
   PCCL_ASSERT(open_->result->kind == open_->vote.kind);

@@ -1,8 +1,10 @@
 // Joint is the joint call under way. A process has at most one, and its calls are numbered within
 // the generation (PROTOCOL.md, section 5). Joint belongs to the PeerCore. It does not decide the
 // effect of an answer on the group.
+// A call with a rendezvous has no vote: other processes of the run may not take part in it, and so
+// it has no number. If the master breaks off, this peer leaves the run.
 // Invariants:
-//   1. A call that is not settled has the last number of the generation.
+//   1. A vote that is not settled has the last number of the generation.
 //   2. The result of a settled call carries its handle and its kind.
 //   3. Only a call that is neither settled nor given up has a deadline.
 //   4. The numbers belong to the present generation.
@@ -24,10 +26,12 @@ class Joint {
     Duration timeout{0};
     protocol::Vote vote;
     std::optional<Instant> deadline;
-    bool given_up = false;          // JointAbort was sent
-    protocol::EntryList list = {};  // see JointCalled
+    bool given_up = false;                                // JointAbort was sent
+    protocol::EntryList list = {};                        // see JointCalled
+    std::optional<protocol::Rendezvous> rendezvous = {};  // likewise
     // Set when the call is settled. The call stays open while borrowed tensors are being drained.
     std::optional<FinishJoint> result;
+    bool announced = false;  // the Regroup was sent; a reconfiguration does not repeat it
 
     const std::vector<protocol::StateEntry>& entries() const {
       return list.empty() ? vote.offer.entries : list.all();
@@ -46,6 +50,21 @@ class Joint {
     return open_ && !open_->result && open_->vote.kind == kind;
   }
 
+  // The rendezvous of the call that waits for its answer; null: none. `overdue`: it waits longer
+  // than it ever should.
+  const protocol::Rendezvous* meets() const {
+    return open_ && !open_->result && open_->rendezvous ? &*open_->rendezvous : nullptr;
+  }
+  // Why this peer is out of the run if the host of that call is lost: it has lost its master, too.
+  Status host_lost(const std::string& why) const;
+  // The error of that call if this peer is out of the run. The application knows no master.
+  static Status outcome(const Status& ended) {
+    return {ended.code == Code::kMasterLost ? Code::kPeerLost : ended.code, ended.message, {}};
+  }
+  bool overdue() const { return meets() != nullptr && *open_->deadline <= context_.now; }
+  // The answer to such a call. kProtocol if there is none with this uuid.
+  Status on(const protocol::Regrouped& answer);
+
   // Whether this peer has had this answer already. A reconnection can deliver an answer twice.
   bool repeated(const protocol::Answer& answer) const { return answer.number < answered(); }
   // kProtocol if no open call waits for this answer.
@@ -53,7 +72,14 @@ class Joint {
   // REQUIRES: open, not settled, and check() of the answer was ok. `answer`: none if an EpochStart
   // settles the call.
   void settle(FinishJoint result, const std::optional<protocol::Answer>& answer = {});
-  void finish();  // returns the result to the application. REQUIRES: open, settled
+  // Whether the call returns only when the application has the outcomes of all earlier operations:
+  // the present members may be other ones. REQUIRES: open, settled.
+  bool awaits_operations() const {
+    const bool same = open_->rendezvous && !open_->result->topology;
+    return open_->vote.kind == protocol::JointKind::kUpdateTopology && !same;
+  }
+  // Returns the result to the application. REQUIRES: open, settled, and it borrows no tensors.
+  void finish();
   // A new generation: numbers start at zero. REQUIRES: no open call that is not settled.
   void begin_generation();
   // Remembers the ballots of all groups that were settled together, since a restarted master needs
@@ -70,7 +96,7 @@ class Joint {
   std::optional<Instant> deadline() const;
 
   uint32_t answered() const {
-    const bool waits = open_ && !open_->result;
+    const bool waits = open_ && !open_->result && !open_->rendezvous;
     PCCL_ASSERT(!waits || next_ > 0);
     return next_ - (waits ? 1 : 0);
   }
@@ -80,6 +106,7 @@ class Joint {
   void check() const;  // asserts the invariants
 
  private:
+  void cast();
   protocol::JointAbort abort() const { return {open_->vote.number, open_->vote.epoch}; }
 
   Context& context_;
@@ -95,5 +122,8 @@ class Joint {
   std::vector<protocol::Settled> together_;
   bool pending_ = false;  // the answer of that call, if it was are_peers_pending
 };
+
+// The end of a call that this peer cannot make now. One with a rendezvous goes elsewhere.
+FinishJoint refused(const JointCalled& call, const Status& why);
 
 }  // namespace pccl::peer

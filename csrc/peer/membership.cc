@@ -75,6 +75,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, o},  // Telemetry
     {o, o, o, o},  // DialBack
     {o, o, o, o},  // DialedBack
+    {o, o, o, o},  // Regroup
+    {o, o, x, o},  // Regrouped
 }};
 
 const char* text(Phase phase) {
@@ -318,14 +320,14 @@ Status Membership::end(const protocol::EpochEnd& end, bool in_doubt) {
   }
   if (!broken_.ok() && end.lost.empty()) return {};  // the group was broken before
   std::string why = protocol::kFarewellText;
-  if (end.lost.empty()) {
+  if (end.lost.empty() && (end.text.empty() || end.text == why)) {
     broken_ = farewell();
   } else {
     why = end.text.empty() ? names(end.lost) + " lost" : end.text;
     // The error of a call names the remedy. The line in the log does not: this peer may already be
     // doing it.
     broken_ = {Code::kPeerLost, why + "; call pccl.update_topology() and repeat",
-               end.lost.front().peer};
+               end.lost.empty() ? PeerId{} : end.lost.front().peer};
   }
   warned_ = in_doubt;
   context_.note(in_doubt ? LogLevel::kWarning : LogLevel::kInfo, LogEvent::kEpochEnds,

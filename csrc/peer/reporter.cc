@@ -6,11 +6,12 @@
 namespace pccl::peer {
 
 // The first one follows at once, so that the page of a run is soon complete.
-void Reporter::on(const protocol::Observe& observe) {
-  if (observe.interval_ms == 0) return stop();
+Status Reporter::on(const protocol::Observe& observe) {
+  if (observe.interval_ms == 0) return stop(), Status{};
   const bool begins = interval_ == Duration{0};
   interval_ = std::max<Duration>(std::chrono::milliseconds(observe.interval_ms), kIntervalMin);
   if (begins) next_ = context_.now;
+  return {};
 }
 
 void Reporter::on_time() {

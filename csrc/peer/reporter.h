@@ -19,7 +19,7 @@ class Reporter {
   Reporter(Context& context, const Membership& membership)
       : context_(context), membership_(membership) {}
 
-  void on(const protocol::Observe& observe);
+  Status on(const protocol::Observe& observe);
   void sampled(protocol::Telemetry telemetry);             // the answer to SampleTelemetry
   void stop() { interval_ = Duration{0}, next_.reset(); }  // nobody watches
   void on_time();

@@ -113,6 +113,8 @@ void fields(auto& wire, Is<ReconfigureHandle> auto& m) {
 void fields(auto& wire, Is<Rendezvous> auto& m) {
   wire(m.uuid, bounded(m.handles, kMembersMax), m.rank, free_text(m.refusal), m.invites);
 }
+void fields(auto& wire, Is<Regroup> auto& m) { wire(m.with, m.timeout_ms); }
+void fields(auto& wire, Is<Regrouped> auto& m) { wire(m.uuid, m.code, free_text(m.text)); }
 void fields(auto& wire, Is<Hello> auto& m) {
   wire.introduction(m.magic, m.versions);
   wire(free_text(m.library), bounded(m.run, kRunNameBytesMax), m.group, m.founders, m.min_peers);
@@ -328,6 +330,8 @@ template <> inline constexpr Kind kKind<Telemetry>{43, "Telemetry"};
 template <> inline constexpr Kind kKind<DialBack>{44, "DialBack"};
 template <> inline constexpr Kind kKind<DialedBack>{45, "DialedBack"};
 template <> inline constexpr Kind kKind<AbortAnswer>{46, "AbortAnswer"};
+template <> inline constexpr Kind kKind<Regroup>{47, "Regroup"};
+template <> inline constexpr Kind kKind<Regrouped>{48, "Regrouped"};
 // clang-format on
 
 }  // namespace pccl::protocol

@@ -682,7 +682,7 @@ using Message =
                  AbortRequest, Vote, JointAbort, Answer, SyncPlan, Fetched, Leave, Kicked, Resume,
                  Resumed, AbortProposal, AbortAnswer, Farewell, AwaitSend, SendBegun, LinkRates,
                  Fetching, ListRequest, StateList, Probe, ProbeReport, Blocked, Watch, Snapshot,
-                 Observe, Telemetry, DialBack, DialedBack>;
+                 Observe, Telemetry, DialBack, DialedBack, Regroup, Regrouped>;
 
 bool is_wan(const EpochStart& start);  // whether some path between the members is a wan path
 // Each member that took part in a successful joint call of this kind has at least this standing.

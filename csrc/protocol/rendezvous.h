@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "csrc/base/code.h"
 #include "csrc/base/endpoint.h"
 
 namespace pccl::protocol {
@@ -34,6 +35,24 @@ struct Rendezvous {
   std::string refusal = {};
   bool invites = false;
   bool operator==(const Rendezvous&) const = default;
+};
+
+// Member -> its master: this member has called a reconfigure of processes that are all members of
+// this run. It need not connect to the host of the reconfigure again, which is the host of this run
+// (section 2.1). With a refusal, it gives up the call that it has announced.
+struct Regroup {
+  Rendezvous with;
+  uint32_t timeout_ms = 0;  // so long it waits for the others
+  bool operator==(const Regroup&) const = default;
+};
+
+// Master -> member: the run stays as it is. kOk: the listed processes found another one, and this
+// member has to come there. An EpochStart is the other answer to a Regroup.
+struct Regrouped {
+  int64_t uuid = 0;
+  Code code = Code::kOk;
+  std::string text;  // the reason; empty if kOk
+  bool operator==(const Regrouped&) const = default;
 };
 
 }  // namespace pccl::protocol

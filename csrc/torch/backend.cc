@@ -93,9 +93,10 @@ void PcclBackend::setTimeout(Milliseconds timeout) { timeout_ = checked_timeout(
 
 void PcclBackend::replace_session(std::shared_ptr<PeerSession> next) {
   const ReleaseGil no_gil;
-  const auto before = session_.exchange(std::move(next));
+  if (next != nullptr) next->forget_errors();
+  const auto before = session_.exchange(next);
   posted_ = 0;
-  if (before != nullptr) before->leave();
+  if (before != nullptr && before != next) before->leave();
   refresh_rank_and_size();
 }
 
@@ -185,7 +186,7 @@ PcclBackend::WorkPtr PcclBackend::reconfigure(const c10d::ReconfigureOptions& op
     std::sort(handles.begin(), handles.end());
   }
   const Milliseconds timeout = options.timeout.value_or(timeout_.load());
-  reconfiguration_->meet(options.uuid, handles, timeout,
+  reconfiguration_->meet(options.uuid, handles, timeout, session_.get(),
                          [this](auto session) { replace_session(std::move(session)); });
   return c10::make_intrusive<FinishedWork>(rank());
 }

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 
+#include "csrc/base/mutex.h"
 #include "csrc/base/result.h"
 #include "csrc/peer/shell/peer.h"
 #include "csrc/torch/hosted_run.h"
@@ -48,7 +49,15 @@ class PeerSession {
   peer::Peer& peer() { return *peer_; }
   bool restore() const { return restore_; }
   bool checks_callsite() const { return checks_callsite_; }
-  const std::shared_ptr<LastError>& last_error() const { return last_error_; }
+  std::shared_ptr<LastError> last_error() const {
+    const Lock lock(mutex_);
+    return last_error_;
+  }
+  // The operations so far set no error of this session any more.
+  void forget_errors() {
+    const Lock lock(mutex_);
+    last_error_ = std::make_shared<LastError>();
+  }
 
   // Idempotent. The master of a hosted run stays as long as other peers need it.
   void leave();
@@ -63,7 +72,8 @@ class PeerSession {
 
   std::unique_ptr<peer::Peer> peer_;
   std::shared_ptr<HostedRun> hosted_;
-  const std::shared_ptr<LastError> last_error_ = std::make_shared<LastError>();
+  mutable Mutex mutex_;
+  std::shared_ptr<LastError> last_error_ PCCL_GUARDED_BY(mutex_) = std::make_shared<LastError>();
   bool restore_ = true;
   bool checks_callsite_ = false;
   uint64_t forks_ = 0;

@@ -28,6 +28,9 @@ constexpr const char* kUsed = "the uuid was already used: each call needs a fres
 // The host of a reconfigure gets a refusal within this time, or not at all.
 constexpr std::chrono::milliseconds kRefusalMax{2000};
 
+// A peer that begins late still tries once.
+constexpr Duration kLeftMin = std::chrono::milliseconds(1);
+
 std::string random_group() {
   char text[ReconfigureHandle::kGroupDigits + 1];
   std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(random_number()));
@@ -66,6 +69,11 @@ void check_keys(const Handles& handles, const ReconfigureHandle& own) {
   }
 }
 
+void leave(PeerSession& session) {
+  const ReleaseGil no_gil;
+  session.leave();
+}
+
 // Calls a function when the block ends, also by an exception.
 class Guard {
  public:
@@ -95,7 +103,8 @@ uint32_t own_rank(const Handles& handles, const ReconfigureHandle& own) {
 
 // One call. Other threads set `over`, `interrupted` and `why`.
 struct Reconfiguration::Meeting {
-  std::chrono::milliseconds timeout{0};
+  Instant until{};
+  Duration left() const { return std::max<Duration>(until - monotonic_now(), kLeftMin); }
   protocol::Rendezvous with;
   Key key;                            // of the own handle
   std::shared_ptr<HostedRun> hosted;  // if this process is rank 0
@@ -164,7 +173,7 @@ std::shared_ptr<Reconfiguration::Meeting> Reconfiguration::begin(
   const Lock lock(mutex_);
   if (meeting_ != nullptr)
     raise({Code::kInvalidState, "another reconfigure of this group is under way", {}});
-  meeting->timeout = checked_timeout(timeout);
+  meeting->until = monotonic_now() + checked_timeout(timeout);
   meeting->with = {uuid, std::move(handles), 0, {}};
   meeting->key = key_;
   meeting->with.rank = own_rank(meeting->with.handles, own_handle());
@@ -187,13 +196,14 @@ void Reconfiguration::finish() {
 }
 
 void Reconfiguration::meet(int64_t uuid, const std::vector<std::string>& texts,
-                           std::chrono::milliseconds timeout, const Install& install) {
+                           std::chrono::milliseconds timeout, const Session& present,
+                           const Install& install) {
   check_process();
   const auto meeting = begin(uuid, parse(texts), timeout);
   const std::string about = "reconfigure (uuid " + std::to_string(uuid) + "): ";
   if (!meeting->with.refusal.empty()) {
     // The host gets the refusal, so that nobody waits for this process.
-    meeting->timeout = std::min(meeting->timeout, kRefusalMax);
+    meeting->until = std::min(meeting->until, monotonic_now() + kRefusalMax);
     const Guard guard([this] { finish(); });
     if (meeting->with.rank > 0) static_cast<void>(join(*meeting));
     if (meeting->stop) raise_interrupt();
@@ -212,12 +222,17 @@ void Reconfiguration::meet(int64_t uuid, const std::vector<std::string>& texts,
     finish();
   });
   call(meeting);
-  auto joined = join(*meeting);
+  Result<Session> joined = Session();
+  if (present != nullptr && may_regroup(*meeting)) joined = regroup(*meeting, present);
+  if (joined.ok() && joined.value() == nullptr) joined = join(*meeting);
   const Status why = outcome(*meeting, joined.ok() ? Status() : joined.status());
   if (!why.ok()) failed = {why.code, why.message};
+  // The others count on this process, whose application does not know that it is a member.
+  if (!why.ok() && joined.ok()) leave(*joined.value());
   if (meeting->stop) raise_interrupt();
   if (!why.ok()) raise(why);
   failed.reset();
+  note_members(meeting->with.handles);
   install(std::move(joined.value()));
 }
 
@@ -233,27 +248,58 @@ Status Reconfiguration::outcome(const Meeting& meeting, const Status& joined) {
 
 void Reconfiguration::call(const std::shared_ptr<Meeting>& meeting) {
   const protocol::Rendezvous& with = meeting->with;
-  if (with.rank == 0) {
-    const std::string run = master::Rendezvous::run_name(group_, with.uuid);
-    meeting->hosted = std::make_shared<HostedRun>(
-        master_, run, to_duration(options_.join.master_timeout), meeting->key);
-  }
   const auto failed = [meeting](const protocol::Reject& reject) {
     const Lock lock(meeting->mutex);
     meeting->why = {reject.code, reject.text, {}};
     meeting->over = true;
   };
   const auto& given = options_.join.peer_timeout;
-  const master::Rendezvous::Call call{with.uuid, with.handles, with.rank,
-                                      monotonic_now() + meeting->timeout,
-                                      given ? to_duration(*given) : protocol::kPeerTimeoutDefault};
+  const master::Rendezvous::Call call{with.uuid,
+                                      with.handles,
+                                      with.rank,
+                                      meeting->until,
+                                      given ? to_duration(*given) : protocol::kPeerTimeoutDefault,
+                                      monotonic_now()};
   master_->shell().with_meetings([&](master::Meetings& all) { all.call(group_, call, failed); });
   meeting->called = true;
 }
 
-Result<std::shared_ptr<PeerSession>> Reconfiguration::join(Meeting& meeting) {
+// Whether the first listed process hosts the present run, and all are members of it, as far as this
+// process knows. The host knows more.
+bool Reconfiguration::may_regroup(const Meeting& meeting) const {
+  const Lock lock(mutex_);
+  const Handles& handles = meeting.with.handles;
+  return !met_.empty() && met_[0] == handles[0].group &&
+         std::all_of(handles.begin(), handles.end(), [this](const auto& handle) {
+           return std::find(met_.begin(), met_.end(), handle.group) != met_.end();
+         });
+}
+
+void Reconfiguration::note_members(const Handles& handles) {
+  const Lock lock(mutex_);
+  met_.clear();
+  for (const ReconfigureHandle& handle : handles) met_.push_back(handle.group);
+}
+
+Result<Reconfiguration::Session> Reconfiguration::regroup(Meeting& meeting,
+                                                          const Session& present) {
+  const ReleaseGil no_gil;
+  auto met = present->peer().regroup(meeting.with, meeting.left(), [&meeting] {
+    meeting.stop = interrupted();
+    return meeting.stop || meeting.over || meeting.interrupted;
+  });
+  if (!met.ok()) return met.status();
+  return met.value().elsewhere ? nullptr : present;
+}
+
+Result<Reconfiguration::Session> Reconfiguration::join(Meeting& meeting) {
   JoinOptions options = options_.join;
   const protocol::Rendezvous& with = meeting.with;
+  if (with.rank == 0) {
+    const std::string run = master::Rendezvous::run_name(group_, with.uuid);
+    meeting.hosted = std::make_shared<HostedRun>(
+        master_, run, to_duration(options_.join.master_timeout), meeting.key);
+  }
   const ReconfigureHandle& host = with.handles[0];
   const std::string& listens = options_.master.host;
   options.host = with.rank > 0 ? host.at.host : listens.empty() ? "127.0.0.1" : listens;
@@ -269,7 +315,7 @@ Result<std::shared_ptr<PeerSession>> Reconfiguration::join(Meeting& meeting) {
     request.token.token = std::make_shared<const Token>(std::move(*token));
   }
   request.hosted = meeting.hosted;
-  request.peer.join_timeout = meeting.timeout;
+  request.peer.join_timeout = meeting.left();
   request.peer.rendezvous = with;
   const ReleaseGil no_gil;
   return PeerSession::join(std::move(request), [&meeting] {

@@ -1,7 +1,8 @@
 // Reconfiguration: how a group whose application decides its members (enable_reconfigure) gets
 // them. Each process has a master, from its first such group on, and gives out handles that lead to
-// it. A reconfigure founds a new run at the master of the first listed handle (rendezvous.h). The
-// PcclBackend owns one.
+// it. A reconfigure founds a new run at the master of the first listed handle (rendezvous.h). If
+// that process hosts the present run, and all listed processes are members of it, the run goes on
+// with them, and their links stay. The PcclBackend owns one.
 // Any thread may call the methods. meet() blocks, lets other threads run Python, and raises
 // KeyboardInterrupt on Ctrl-C.
 #pragma once
@@ -40,13 +41,15 @@ class Reconfiguration {
 
   // The text of the handle of this process, which serves one call of meet().
   std::string handle() const;
-  // Takes the session of the new members.
-  using Install = std::function<void(std::shared_ptr<PeerSession>)>;
-  // Meets the processes of these handles, in the order of the ranks. Raises ValueError for a list
-  // that makes no sense, InvalidStateError if a call is under way or interrupt() ends it, and
-  // otherwise the error that the peers agree on.
+  using Session = std::shared_ptr<PeerSession>;
+  // Takes the session of the new members, which may be the present one.
+  using Install = std::function<void(Session)>;
+  // Meets the processes of these handles, in the order of the ranks. `present`: the session of the
+  // present members; null: there are none. Raises ValueError for a list that makes no sense,
+  // InvalidStateError if a call is under way or interrupt() ends it, and otherwise the error that
+  // the peers agree on.
   void meet(int64_t uuid, const std::vector<std::string>& handles,
-            std::chrono::milliseconds timeout, const Install& install);
+            std::chrono::milliseconds timeout, const Session& present, const Install& install);
   void interrupt();  // the call that is under way ends
 
  private:
@@ -58,9 +61,13 @@ class Reconfiguration {
   protocol::ReconfigureHandle own_handle() const PCCL_REQUIRES(mutex_);
   std::shared_ptr<Meeting> begin(int64_t uuid, Handles handles, std::chrono::milliseconds timeout);
   void call(const std::shared_ptr<Meeting>& meeting);
-  Result<std::shared_ptr<PeerSession>> join(Meeting& meeting);
+  bool may_regroup(const Meeting& meeting) const;
+  // Returns null if the processes found another run.
+  static Result<Session> regroup(Meeting& meeting, const Session& present);
+  Result<Session> join(Meeting& meeting);
   static Status outcome(const Meeting& meeting, const Status& joined);
   void use_up(const Key& next);
+  void note_members(const Handles& handles);
   void finish();
 
   const Options options_;
@@ -71,6 +78,8 @@ class Reconfiguration {
   uint64_t generation_ PCCL_GUARDED_BY(mutex_) = 1;
   Key key_ PCCL_GUARDED_BY(mutex_);                           // of the present handle
   std::shared_ptr<Meeting> meeting_ PCCL_GUARDED_BY(mutex_);  // null: none is under way
+  // The groups of the processes that have met last, the host's first; empty: they have not met yet.
+  std::vector<std::string> met_ PCCL_GUARDED_BY(mutex_);
   // The calls so far, by the group of their host.
   std::set<std::pair<std::string, int64_t>> used_ PCCL_GUARDED_BY(mutex_);
 };

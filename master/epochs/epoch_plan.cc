@@ -76,7 +76,10 @@ protocol::EpochEnd PlanBasis::end(const Reports& reports, bool syncs) const {
     return operations.keeps(op) && !has_verdict(present, op);
   });
   const bool may_keep = survivors.size() >= quorum.min_peers && !context.ends;
-  if (continues() && !present.is_kept()) {
+  if (!regroup.empty()) {
+    end.continuation = Continuation::kNothing;
+    end.kept.clear();
+  } else if (continues() && !present.is_kept()) {
     end.continuation = Continuation::kEverything;
   } else if ((!end.kept.empty() || syncs) && may_keep) {
     end.continuation = Continuation::kKept;
@@ -94,6 +97,7 @@ std::vector<protocol::Member> PlanBasis::named_losses() const {
 std::string PlanBasis::lost_text() const {
   if (context.ends) return protocol::kFarewellText;
   if (losses.empty() && present.is_kept()) return end_status().message;  // no loss in this epoch
+  if (losses.empty() && !regroup.empty()) return "the group is reconfigured";
   std::string out = losses.reasons();
   const size_t left = membership.members().size();
   if (left < quorum.min_peers) out += "; " + shortage_text(left, quorum.min_peers);

@@ -39,6 +39,8 @@ struct PlanBasis {
   const Membership& membership;
   const PresentEpoch& present;
   const Losses& losses;
+  // The members that a reconfigure lists; empty: none is under way.
+  const std::vector<PeerId>& regroup;
 
   // Whether all operations would continue in the next epoch, if the present epoch had to end now.
   bool continues() const;
@@ -49,7 +51,8 @@ struct PlanBasis {
   // The survivors whose reports contradict each other, with the reason. A survivor may be named
   // twice. REQUIRES: all survivors have reported.
   std::vector<Misfit> liars(const Reports& reports) const;
-  // `syncs`: a sync_shared_state is under way. It continues if a next epoch is possible.
+  // `syncs`: a sync_shared_state is under way. It continues if a next epoch is possible. Nothing
+  // continues into a reconfigure.
   protocol::EpochEnd end(const Reports& reports, bool syncs) const;
   // The lost members that an EpochEnd names. It names none if the master ends: then its text names
   // this end as the reason, because no update_topology can repair it.

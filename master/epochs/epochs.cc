@@ -145,6 +145,25 @@ void Epochs::give_up_change() {
   if (phase_ == Phase::kDraining) enter(Phase::kActive);
 }
 
+void Epochs::regroup(std::vector<PeerId> members) {
+  PCCL_ASSERT(order_.empty() && !members.empty());
+  change();
+  order_ = std::move(members);
+  // In an epoch that has continued, the members may be about to begin earlier operations again. So
+  // it is not known which ones are open.
+  if (present_.start().generation != present_.number()) freeze_if_running();
+}
+
+// The loss ends the epoch, unless it has ended before, or a record has to become durable first.
+void Epochs::give_up_regroup() {
+  order_.clear();
+  change_ = false;
+  if (phase_ == Phase::kDraining) {
+    present_.open_posting();
+    enter(Phase::kActive);
+  }
+}
+
 void Epochs::renew() {
   PCCL_ASSERT(phase_ == Phase::kActive && planned_ && !change_);
   freeze();
@@ -180,6 +199,7 @@ void Epochs::extinct() {
       "epoch " + text(present_.number()) + group_text(group_) + " is over: no member is left");
   enter(Phase::kFounding);
   change_ = freeze_sent_ = false;
+  order_.clear();
   losses_.clear();
   reports_.clear();
   recovered_.clear();
@@ -219,7 +239,7 @@ Epochs::Turn Epochs::advance(bool may_end, bool may_change, bool syncs) {
     return Turn::kNone;
   } else if (phase_ == Phase::kFounding) {
     if (const auto founders = membership_.founders(quorum_.founders)) plan_start(*founders);
-  } else if (change_ && (may_change || phase_ != Phase::kActive)) {
+  } else if (change_ && (may_change || !order_.empty() || phase_ != Phase::kActive)) {
     return advance_change();
   }
   return Turn::kNone;
@@ -251,6 +271,11 @@ Epochs::Turn Epochs::advance_change() {
   }
   const bool drained = phase_ == Phase::kDraining && present_.operations().drained();
   if (!drained && phase_ != Phase::kBroken) return Turn::kNone;
+  if (!order_.empty()) {
+    PCCL_ASSERT(order_.size() == membership_.members().size());
+    plan_start(order_);
+    return Turn::kNone;
+  }
   std::vector<PeerId> members = membership_.members();
   PCCL_ASSERT(members.size() <= protocol::kMembersMax);
   const auto newcomers = membership_.pending(protocol::kMembersMax - members.size());
@@ -314,11 +339,16 @@ Epochs::Turn Epochs::persisted(uint64_t token) {
   }
   if (phase_ == Phase::kStarting) {
     enter(came_from_);
-    if (phase_ == Phase::kDraining && losses_.end_the_epoch()) freeze();
+    const bool drains = phase_ == Phase::kDraining;
+    if (drains && losses_.end_the_epoch()) {
+      freeze();
+    } else if (drains && !change_) {
+      give_up_regroup();
+    }
   }
   if (phase_ != Phase::kEnding) return Turn::kNone;
-  if (!plan_.start || losses_.size() == plan_.lost) return end();
-  plan_end();  // more members were lost: the planned continuation is no longer valid
+  if (!plan_.start || (losses_.size() == plan_.lost && order_.empty())) return end();
+  plan_end();  // more members were lost, or a reconfigure was agreed on: nothing may continue
   return Turn::kNone;
 }
 
@@ -326,6 +356,7 @@ void Epochs::start() {
   PCCL_ASSERT(plan_.start && !plan_.end && plan_.lost == losses_.size());
   PCCL_ASSERT(!context_.persisting.contains(plan_.token));
   change_ = false;
+  order_.clear();
   for (const protocol::Member& member : plan_.start->members) {
     connections_.enter(member.peer, ConnectionPhase::kMember);
   }

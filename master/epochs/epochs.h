@@ -69,7 +69,7 @@ class Epochs {
         quorum_(quorum),
         membership_(membership),
         present_(present),
-        basis_{context, quorum, membership, present, losses_} {}
+        basis_{context, quorum, membership, present, losses_, order_} {}
   Epochs(const Epochs&) = delete;
   Epochs& operator=(const Epochs&) = delete;
 
@@ -145,6 +145,10 @@ class Epochs {
   // settled together with theirs. REQUIRES: there are members, and no change was agreed on before.
   void change(std::vector<protocol::Settled> together = {});
   void give_up_change();  // the call ends without a change
+  // These members, which are all that are to stay, have agreed on an epoch in this order. It begins
+  // as soon as no operation is open. REQUIRES: no change was agreed on before.
+  void regroup(std::vector<PeerId> members);
+  void give_up_regroup();  // one of them is lost
   // Sets the routes of the next epoch. They are used only if that epoch has the members of the
   // plan. If no change was agreed on, renew() has to begin it.
   void plan(RoutePlan plan) { planned_ = std::move(plan); }
@@ -233,6 +237,7 @@ class Epochs {
   Phase phase_ = Phase::kFounding;
   Phase came_from_ = Phase::kFounding;  // the previous phase
   bool change_ = false;
+  std::vector<PeerId> order_;  // the argument of regroup(); empty: none is under way
   bool syncs_ = false;
   std::vector<protocol::Settled> together_;  // the argument of change()
   EpochPlan plan_;

@@ -37,7 +37,8 @@ void Epochs::check_phase() const {
   const bool over = announced.current.end.has_value();
   PCCL_ASSERT(recovering() || over == (phase_ == Phase::kBroken || starts_broken));
   if (phase_ == Phase::kDraining) PCCL_ASSERT(change_);
-  if (phase_ == Phase::kStarting) PCCL_ASSERT(change_ == !is_founding());
+  if (phase_ == Phase::kStarting && plan_.start) PCCL_ASSERT(change_ == !is_founding());
+  PCCL_ASSERT(order_.empty() || (change_ && order_.size() == membership_.members().size()));
   if (phase_ == Phase::kFounding) PCCL_ASSERT(!change_);
   PCCL_ASSERT(!context_.ends || (phase_ != Phase::kActive && phase_ != Phase::kDraining));
 }

@@ -435,9 +435,8 @@ bool Operations::needs(PeerId left) const {
   });
 }
 
-// A member that has left sends nothing more, and one whose posting is closed sends nothing before
-// the update_topology, which waits for all. So if only one member could send, nobody can send to
-// it.
+// A member that has left, or whose posting is closed, sends nothing before the update_topology. So
+// if only one member could send, nobody can send to it.
 void Operations::end_questions_of_last() {
   std::set<uint32_t> silent = table_.left;
   silent.insert(closed_.begin(), closed_.end());
@@ -456,6 +455,15 @@ void Operations::end_cycle(const std::vector<OpKey>& cycle, const std::string& w
     std::string text = table_.name(at->second.info, key);
     text += " cannot complete: ";
     give_up(at, Code::kMismatch, text += why);
+  }
+}
+
+void Operations::end_all(const std::string& why) {
+  for (auto at = table_.ops.begin(); at != table_.ops.end();) {
+    const auto here = at++;
+    const std::string name = table_.name(here->second.info, here->first);
+    if (!here->second.settled)
+      give_up(here, Code::kMembershipChanged, name + " was ended by " + why);
   }
 }
 

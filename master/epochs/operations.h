@@ -112,6 +112,7 @@ class Operations {
 
   // A joint update_topology: aborts the open operations that some member has not begun. The other
   // operations continue.
+  void end_all(const std::string& why);  // a reconfigure has another list of members
   void drain();
   bool drained() const { return table_.open == 0; }
 

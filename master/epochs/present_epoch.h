@@ -110,6 +110,10 @@ class PresentEpoch {
   void end_cycle(const std::vector<OpKey>& cycle, const std::string& why) {
     if (stage_ == Stage::kOpen) operations_.end_cycle(cycle, why);
   }
+  // Ends all operations, because the group is about to have another list of members.
+  void end_all(const std::string& why) {
+    if (stage_ == Stage::kOpen) operations_.end_all(why);
+  }
   void flush();  // sends the new verdicts, abort proposals and SendBegun to the members
   // The operations that were settled since the last call.
   std::vector<OpKey> take_ended() { return std::exchange(ended_, {}); }

@@ -14,14 +14,6 @@ namespace pccl::master {
 using protocol::Answer;
 using protocol::JointKind;
 
-namespace {
-
-std::string failure_text(JointKind kind, const Answer& answer) {
-  return std::string(text(kind)) + ": " + answer.text;
-}
-
-}  // namespace
-
 Group::Group(GroupId id, Context& context, Connections& connections)
     : id_(id),
       context_(context),
@@ -36,6 +28,7 @@ Group::Group(GroupId id, Context& context, Connections& connections)
       overdue_(view_),
       state_call_(view_, agreement_, overdue_),
       plan_call_(view_, context, epochs_, optimization_),
+      regrouping_(view_, context, connections, present_, epochs_),
       notices_(view_, context, connections, membership_),
       dialling_(context, connections, membership_),
       held_(context),
@@ -124,7 +117,8 @@ Status Group::back(const protocol::Resume& resume) {
 void Group::leave(PeerId peer) {
   connections_.close(peer);
   if (!membership_.is_member(peer)) return drop(peer, "it left");
-  epochs_.may_continue_without() ? leave_without_end(peer) : lose(peer, "it left", kByItself);
+  if (!epochs_.may_continue_without()) return lose(peer, "it left", kByItself);
+  leave_without_end(peer, membership_.describe(peer) + " has left (destroy_process_group)");
 }
 
 // The link to a peer that has left is needed until the last operation with its data has an outcome.
@@ -164,7 +158,7 @@ void Group::lose(PeerId peer, const std::string& reason, Removal as) {
   connections_.send(peer, protocol::Kicked{why});
   epochs_.lose(remove_member(peer, why, as), why, as.level, as.cause);
   dialling_.forget(peer);
-  after_removal(peer);
+  after_removal(peer, why);
 }
 
 protocol::Member Group::remove_member(PeerId peer, const std::string& why, Removal as) {
@@ -179,8 +173,9 @@ protocol::Member Group::remove_member(PeerId peer, const std::string& why, Remov
   return member;
 }
 
-void Group::after_removal(PeerId peer) {
+void Group::after_removal(PeerId peer, const std::string& why) {
   PCCL_ASSERT(view_.has_members() == static_cast<bool>(present_.number()));
+  regrouping_.lose(peer, why);
   overdue_.lose(peer);
   optimization_.lose(peer);
   if (view_.has_members()) return;
@@ -193,19 +188,30 @@ void Group::after_removal(PeerId peer) {
 
 // The program of a fixed world ends rank by rank. So this leave is no loss, and the epoch
 // continues. Joint calls end as after a loss, because all members have to make them.
-void Group::leave_without_end(PeerId peer) {
-  const std::string why = membership_.describe(peer) + " has left (destroy_process_group)";
+void Group::leave_without_end(PeerId peer, const std::string& why) {
   const auto& members = membership_.members();
   const bool linked_with_all = std::all_of(members.begin(), members.end(), [&](PeerId other) {
     return other == peer || membership_.links.linked(peer, other);
   });
   const protocol::Member member = remove_member(peer, why, kByItself);
   epochs_.leave(member, why);
-  after_removal(peer);
+  after_removal(peer, why);
   if (!view_.has_members()) return;
   left_.insert(peer);
   close_posting_of_voters();
   if (!linked_with_all) lose_data_of(peer);
+}
+
+// If no operation is open, nobody needs the data of a member that leaves.
+void Group::regroup(Regroup agreed) {
+  for (const PeerId member : regrouping_.agree(std::move(agreed))) {
+    const std::string why = regrouping_.why_left_out();
+    const std::string text = membership_.describe(member) + " lost: " + why;
+    const bool at_once = epochs_.may_continue_without() && present_.operations().open_count() == 0;
+    if (at_once) connections_.send(member, protocol::Kicked{text});
+    at_once ? leave_without_end(member, text) : lose(member, why, kByItself);
+  }
+  regrouping_.begin();
 }
 
 void Group::drop(PeerId peer, const std::string& why) {
@@ -358,6 +364,7 @@ Status Group::on(PeerId peer, const protocol::Vote& message) {
   PCCL_ASSERT(!epochs_.recovering() && membership_.is_member(peer));
   if (message.epoch < present_.number()) return {};  // it crossed the EpochStart
   if (message.epoch != present_.number()) return violation("Vote in a future epoch");
+  if (regrouping_.under_way()) return violation("Vote after a call of reconfigure");
   if (!well_formed(message.offer))
     return violation("Vote with an offer that is not sorted by key, or senseless");
   Result<Ballot::Cast> cast = ballot_.cast(peer, message);
@@ -388,7 +395,8 @@ void Group::answer(const Answer& answer) {
   PCCL_ASSERT(answer.code != Code::kOk || answer.text.empty());
   const std::optional<JointKind> kind = ballot_.kind();
   if (answer.code != Code::kOk && kind)
-    context_.log(LogLevel::kInfo, {LogEvent::kJointCallFailed, id_}, failure_text(*kind, answer));
+    context_.log(LogLevel::kInfo, {LogEvent::kJointCallFailed, id_},
+                 std::string(text(*kind)) + ": " + answer.text);
   if (kind == JointKind::kSyncSharedState) note_outcome(answer);
   for (auto& [peer, own] : ballot_.settle(answer)) {
     membership_.joint_call_ended(peer, own.code, context_.now);
@@ -410,7 +418,7 @@ void Group::note_outcome(const Answer& answer) {
   if (answer.code == Code::kOk) return context_.history.agreed(id_);
   if (answer.code != Code::kSharedState) return;
   context_.history.refused({context_.now, History::Cause::kState, id_, "all members",
-                            failure_text(JointKind::kSyncSharedState, answer)});
+                            "sync_shared_state: " + answer.text});
 }
 
 // The other members are informed as about any loss. The newcomer and they get a text about the
@@ -560,21 +568,10 @@ bool Group::watch_cycles() {
     if (cycle.certain) {
       present_.end_cycle(cycle.operations(), cycle_text(view_, cycle.links) + "; " + kCycleAdvice);
     } else {
-      warn_of(cycle);
+      notices_.warn_of(cycle);
     }
   }
   return !due.empty();
-}
-
-void Group::warn_of(const CycleWatch::Cycle& cycle) {
-  const std::string text = cycle_text(view_, cycle.links) + "; " + kCycleAdvice;
-  context_.log(LogLevel::kWarning, {LogEvent::kWaitCycle, id_}, text);
-  for (const PeerId member : membership_.members()) {
-    const uint32_t rank = *membership_.rank(member);
-    const bool is_in = std::any_of(cycle.links.begin(), cycle.links.end(),
-                                   [rank](const WaitLink& link) { return link.rank == rank; });
-    if (is_in) connections_.send(member, protocol::Notice{text});
-  }
 }
 
 std::optional<Instant> Group::deadline() const {
@@ -681,6 +678,7 @@ void Group::on_turn(Epochs::Turn turn) {
         notices_.updated(member);
       }
       ballot_ = Ballot(membership_.members(), membership_.rank_names());
+      regrouping_.begun();
       notices_.begun();
       break;
     case Epochs::Turn::kReconfigured: reconfigured(); break;

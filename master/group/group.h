@@ -9,9 +9,10 @@
 // 2. The voters are the members, with the same ranks. While members are recovered, there are no
 //    votes.
 // 3. An open vote belongs to the present epoch.
-// 4. While the group drains, all members have an open vote for update_topology. While members fetch
-// 4. While the group drains, all members have an open vote for update_topology. While members fetch
-//    a shared state, or wait for its record, all members have an open vote for sync_shared_state.
+// 4. While the group drains, all members have an open vote for update_topology, or a reconfigure is
+//    under way. While members fetch a shared state, or wait for its record, all members have an
+//    open vote for sync_shared_state.
+// 5. Messages are held only while members are recovered, or while the group decides, and only of
 //    connected members.
 // 6. At the end of a step all due work is done: no complete ballot waits for this group alone, no
 //    draining group has no open operation, no ending epoch has all reports, and no group with all
@@ -41,6 +42,7 @@
 #include "master/group/optimization.h"
 #include "master/group/overdue_members.h"
 #include "master/group/plan_call.h"
+#include "master/group/regrouping.h"
 #include "master/group/ruling.h"
 #include "master/group/state_call.h"
 #include "master/group/wait_texts.h"
@@ -140,6 +142,10 @@ class Group {
   Status on(PeerId peer, const protocol::Ping& message);
   Status on(PeerId peer, const protocol::Pong& message);
 
+  // ---- Reconfigure ----
+  // See regrouping.h.
+  void regroup(Regroup agreed);
+
   // ---- Newcomers (probation.h) ----
   // Removes newcomers that behave differently from all other members, or make no call for too long.
   // Returns whether it has removed any. `awaited_by_others`: see joint.h; empty if the group is not
@@ -205,8 +211,8 @@ class Group {
  private:
   // The steps that a loss and a leave share. Returns the member that was removed.
   protocol::Member remove_member(PeerId peer, const std::string& why, Removal as);
-  void after_removal(PeerId peer);
-  void leave_without_end(PeerId peer);
+  void after_removal(PeerId peer, const std::string& why);
+  void leave_without_end(PeerId peer, const std::string& why);
   void forget_left();
   void lose_data_of(PeerId left);
   void close_posting_of_voters();
@@ -225,7 +231,6 @@ class Group {
     answer.mac = mac_of(context_.options.decisions, generation, answer);
     connections_.send(peer, std::move(answer));
   }
-  void warn_of(const CycleWatch::Cycle& cycle);
   void carry_out(const Ruling& ruling);
   void count_latecomer(PeerId last);
   void lose_if_cut_off(PeerId peer);  // rule 1 of section 4
@@ -265,6 +270,7 @@ class Group {
   OverdueMembers overdue_;
   StateCall state_call_;
   PlanCall plan_call_;
+  Regrouping regrouping_;
   Notices notices_;
   Dialling dialling_;
   HeldMessages held_;

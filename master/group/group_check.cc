@@ -16,6 +16,7 @@ void Group::check() const {
   cycle_watch_.check();
   notices_.check();
   announced_.check();
+  regrouping_.check();
   for (const auto& [peer, about] : membership_.peers()) check_peer(peer, about);
   check_votes();
   check_nothing_is_due();
@@ -75,7 +76,7 @@ void Group::check_votes() const {
   }
   const Epochs::Phase phase = epochs_.phase();
   if (phase == Epochs::Phase::kDraining) {
-    PCCL_ASSERT(ballot_.is_complete(JointKind::kUpdateTopology));
+    PCCL_ASSERT(regrouping_.under_way() || ballot_.is_complete(JointKind::kUpdateTopology));
   }
   if (optimization_.under_way()) PCCL_ASSERT(ballot_.is_complete(JointKind::kOptimizeTopology));
   const bool syncs = agreement_.recording() || phase == Epochs::Phase::kActive;

@@ -7,6 +7,7 @@
 #include "master/context.h"
 #include "master/epochs/epochs.h"
 #include "master/group/ballot.h"
+#include "master/group/cycle_text.h"
 #include "master/group/wait_texts.h"
 #include "master/members/connections.h"
 #include "master/members/membership.h"
@@ -153,6 +154,17 @@ void Notices::check() const {
   for (const auto& [peer, notice] : last_) PCCL_ASSERT(view_.membership.find(peer) != nullptr);
   for (const PeerId peer : announced_) PCCL_ASSERT(view_.membership.find(peer) != nullptr);
   for (const PeerId peer : hindered_) PCCL_ASSERT(view_.membership.is_member(peer));
+}
+
+void Notices::warn_of(const CycleWatch::Cycle& cycle) {
+  const std::string text = cycle_text(view_, cycle.links) + "; " + kCycleAdvice;
+  context_.log(LogLevel::kWarning, {LogEvent::kWaitCycle, view_.id}, text);
+  for (const PeerId member : membership_.members()) {
+    const uint32_t rank = *membership_.rank(member);
+    const bool is_in = std::any_of(cycle.links.begin(), cycle.links.end(),
+                                   [rank](const WaitLink& link) { return link.rank == rank; });
+    if (is_in) connections_.send(member, protocol::Notice{text});
+  }
 }
 
 }  // namespace pccl::master

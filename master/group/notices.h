@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "master/group/cycle_watch.h"
 #include "master/group/group_view.h"
 #include "master/group/wait_report.h"
 
@@ -47,6 +48,9 @@ class Notices {
   void report(const std::vector<Wait>& waits);
   void ended(const Wait::Call& call);  // it has an outcome
   bool has_announced(const Wait& wait) const { return report_.has_announced(wait); }
+
+  // Members wait for each other, and may go on by themselves. Those members get a warning.
+  void warn_of(const CycleWatch::Cycle& cycle);
 
   // ---- Calls of the same shape at different lines (OpInfo::site) ----
   // The member has begun this operation. Both members learn once of each pair of lines.

@@ -60,6 +60,8 @@ constexpr std::array<Allowed, std::variant_size_v<protocol::Message>> kAllowed =
     {o, o, o, x},  // Telemetry
     {o, o, o, o},  // DialBack: its sender is no peer; see shell/dial_backs.h
     {o, o, o, o},  // DialedBack
+    {o, o, o, o},  // Regroup: goes to the rendezvous of its process; see shell/meetings.h
+    {o, o, o, o},  // Regrouped
 }};
 
 // The end of a connection is no phase. A connection can close in any phase, and the master closes

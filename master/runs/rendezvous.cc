@@ -15,19 +15,22 @@ namespace {
 
 using protocol::ReconfigureHandle;
 using protocol::Reject;
-using Phase = Rendezvous::Phase;
+using MeetingPhase = Rendezvous::Phase;
 
 // Reasons that are kept for peers that come late, per group.
 constexpr size_t kReasonsMax = 16;
 
-const Transitions<Phase, 4> kRendezvousTransitions(
+const Transitions<MeetingPhase, 4> kRendezvousTransitions(
     "a group's reconfigure", text,
-    {{Phase::kIdle, Phase::kHosting, "the own process has called; its handle is the first",
+    {{MeetingPhase::kIdle, MeetingPhase::kHosting,
+      "the own process has called; its handle is the first",
       "Invite, for each other process; Admit, for each peer that waits with the same list"},
-     {Phase::kIdle, Phase::kElsewhere, "the own process has called; another handle is the first",
+     {MeetingPhase::kIdle, MeetingPhase::kElsewhere,
+      "the own process has called; another handle is the first",
       "Refuse and Fail, if a peer waits with another list"},
-     {Phase::kHosting, Phase::kIdle, "the call has returned", "End, if the run has not begun"},
-     {Phase::kElsewhere, Phase::kIdle, "the call has returned"}});
+     {MeetingPhase::kHosting, MeetingPhase::kIdle, "the call has returned",
+      "End, if the run has not begun"},
+     {MeetingPhase::kElsewhere, MeetingPhase::kIdle, "the call has returned"}});
 
 using Handles = std::vector<ReconfigureHandle>;
 
@@ -37,6 +40,12 @@ std::string name_of(uint32_t rank, const Handles& handles) {
 
 bool contains(const Handles& handles, const ReconfigureHandle& handle) {
   return std::find(handles.begin(), handles.end(), handle) != handles.end();
+}
+
+std::vector<std::string> groups_of(const Handles& handles) {
+  std::vector<std::string> groups;
+  for (const ReconfigureHandle& handle : handles) groups.push_back(handle.group);
+  return groups;
 }
 
 // The first process that is in `a` and not in `b`; empty: there is none.
@@ -88,9 +97,9 @@ std::string fault_of(const protocol::Rendezvous& seen) {
 
 const char* text(Rendezvous::Phase phase) {
   switch (phase) {
-    case Phase::kIdle: return "idle";
-    case Phase::kHosting: return "hosting";
-    case Phase::kElsewhere: return "elsewhere";
+    case MeetingPhase::kIdle: return "idle";
+    case MeetingPhase::kHosting: return "hosting";
+    case MeetingPhase::kElsewhere: return "elsewhere";
   }
   return "unknown";
 }
@@ -135,6 +144,8 @@ Rendezvous::Decisions Rendezvous::call(const std::string& name, Call call) {
   step(group, call.rank == 0 ? Phase::kHosting : Phase::kElsewhere);
   group.call = std::move(call);
   group.admitted.clear();
+  group.regroups = may_regroup(group);
+  group.invites_at.reset();
   group.invited.clear();
   group.lost.clear();
   group.has_begun = false;
@@ -145,12 +156,23 @@ Rendezvous::Decisions Rendezvous::call(const std::string& name, Call call) {
     const Reject why = *refused;
     end(name, group, why.code, why.text, out);
   }
-  if (gathers(group)) invite(name, group, out);
+  if (gathers(group) && group.regroups) group.invites_at = group.call.since + kPatience;
+  if (gathers(group) && !group.regroups) invite(name, group, out);
   look_again(name, group, out);
   return out;
 }
 
+// Whether the process hosts the call, and a run of which all listed processes are members.
+bool Rendezvous::may_regroup(const Group& group) {
+  const std::set<std::string> members(group.members.begin(), group.members.end());
+  const Handles& handles = group.call.handles;
+  return group.phase == Phase::kHosting &&
+         std::all_of(handles.begin(), handles.end(),
+                     [&](const auto& handle) { return members.contains(handle.group); });
+}
+
 void Rendezvous::invite(const std::string& name, Group& group, Decisions& out) {
+  group.invites_at.reset();
   const Call& call = group.call;
   for (uint32_t rank = 0; rank < call.handles.size(); ++rank) {
     if (rank == call.rank) continue;
@@ -211,6 +233,23 @@ Rendezvous::Decisions Rendezvous::arrive(ConnectionId connection, const protocol
     hear(name, at->second, connection, {seen, until}, out);
   } else {
     meet(name, at->second, connection, {seen, until}, out);
+  }
+  return out;
+}
+
+// If the process takes the member for somebody else, a Hello proves who it is.
+Rendezvous::Decisions Rendezvous::offer(ConnectionId connection, const std::string& run,
+                                        uint32_t rank, const protocol::Rendezvous& seen,
+                                        Instant until) {
+  Decisions out;
+  const auto at = fault_of(seen).empty() ? groups_.find(seen.handles[0].group) : groups_.end();
+  const bool is_known = at != groups_.end() && at->second.run == run &&
+                        rank < at->second.members.size() &&
+                        at->second.members[rank] == seen.handles[seen.rank].group;
+  if (is_known && !seen.invites) {
+    meet(at->first, at->second, connection, {seen, until, run}, out);
+  } else {
+    out.emplace_back(SendToDoor{connection});
   }
   return out;
 }
@@ -283,6 +322,8 @@ void Rendezvous::meet(const std::string& name, Group& group, ConnectionId connec
   const std::string who = name_of(seen.rank, seen.handles);
   if (!seen.refusal.empty()) {
     const Reject why{Code::kInvalidState, about(seen.uuid) + who + ", refuses it: " + seen.refusal};
+    group.waiting.erase(connection);  // it has called this, and gives it up
+    std::erase_if(group.offered, [&](const auto& one) { return one.second == connection; });
     if (is_present && listed && gathers(group))
       end(name, group, why.code, why.text, out);
     else if (!is_present && !group.used.contains(seen.uuid))
@@ -314,13 +355,47 @@ void Rendezvous::meet(const std::string& name, Group& group, ConnectionId connec
     return;
   }
   PCCL_ASSERT(group.phase == Phase::kHosting);  // the first in both lists is this process
-  if (group.lost.contains(seen.rank) || !group.admitted.emplace(seen.rank, connection).second) {
+  const bool is_member = !waiting.run.empty();
+  if (is_member && (!group.regroups || waiting.run != group.run)) {
+    out.emplace_back(SendToDoor{connection});
+    return;
+  }
+  if (group.lost.contains(seen.rank) || has_come(group, seen.rank)) {
     end(name, group, Code::kPeerLost, who + ", has lost its connection and come again", out);
     out.emplace_back(Refuse{connection, *group.ended});
     return;
   }
   group.call.until = std::min(group.call.until, waiting.until);
+  if (is_member) return take(group, seen.rank, connection, out);
+  send_to_door(name, group, out);
+  group.admitted[seen.rank] = connection;
   out.emplace_back(Admit{connection, run_name(name, seen.uuid)});
+}
+
+bool Rendezvous::has_come(const Group& group, uint32_t rank) {
+  return group.admitted.contains(rank) || group.offered.contains(rank);
+}
+
+// From the last one on, the core of the run decides whether the call succeeds.
+void Rendezvous::take(Group& group, uint32_t rank, ConnectionId connection, Decisions& out) {
+  group.offered[rank] = connection;
+  if (group.offered.size() < group.call.handles.size()) return;
+  group.has_begun = true;
+  group.invited.clear();
+  out.emplace_back(Dismiss{group.call.handles[0].group});
+  Regroup regroup{group.run, group.call.uuid, {}};
+  for (const auto& [by_rank, offered] : group.offered) regroup.members.push_back(offered);
+  group.offered.clear();
+  group.regrouping = groups_of(group.call.handles);
+  out.emplace_back(std::move(regroup));
+}
+
+// One process has come with a Hello: it is no member any more, so the call founds a run.
+void Rendezvous::send_to_door(const std::string& name, Group& group, Decisions& out) {
+  if (!std::exchange(group.regroups, false)) return;
+  if (group.invites_at) invite(name, group, out);
+  for (const auto& [rank, connection] : std::exchange(group.offered, {}))
+    out.emplace_back(SendToDoor{connection});
 }
 
 // The same peer comes again: its earlier connection is of no use any more.
@@ -342,22 +417,29 @@ Rendezvous::Decisions Rendezvous::closed(ConnectionId connection) {
   Decisions out;
   for (auto& [name, group] : groups_) {
     if (group.waiting.erase(connection) + group.invitations.erase(connection) > 0) return out;
-    const auto at =
-        std::find_if(group.admitted.begin(), group.admitted.end(),
-                     [connection](const auto& one) { return one.second == connection; });
-    if (at == group.admitted.end()) continue;
-    const uint32_t rank = at->first;
-    group.admitted.erase(at);
-    if (!gathers(group)) return out;
-    // A process that lives reports the reason: the own one by over(), others by their invitations.
-    if (rank == group.call.rank || group.invited.contains(rank)) {
-      group.lost.insert(rank);
-    } else {
-      end(name, group, Code::kPeerLost, name_of(rank, group.call.handles) + kLost, out);
+    for (auto* const come : {&group.admitted, &group.offered}) {
+      const auto at = std::find_if(come->begin(), come->end(), [connection](const auto& one) {
+        return one.second == connection;
+      });
+      if (at == come->end()) continue;
+      const uint32_t rank = at->first;
+      come->erase(at);
+      lose(name, group, rank, out);
+      return out;
     }
-    return out;
   }
   return out;
+}
+
+// A process that lives reports the reason: the own one by over(), others by their invitations.
+void Rendezvous::lose(const std::string& name, Group& group, uint32_t rank, Decisions& out) {
+  if (!gathers(group)) return;
+  if (group.invites_at) invite(name, group, out);
+  if (rank == group.call.rank || group.invited.contains(rank)) {
+    group.lost.insert(rank);
+  } else {
+    end(name, group, Code::kPeerLost, name_of(rank, group.call.handles) + kLost, out);
+  }
 }
 
 Rendezvous::Decisions Rendezvous::begun(const std::string& run) {
@@ -366,9 +448,18 @@ Rendezvous::Decisions Rendezvous::begun(const std::string& run) {
     if (!gathers(group) || run != run_name(name, group.call.uuid)) continue;
     group.has_begun = true;
     group.invited.clear();
+    group.run = run;
+    group.members = groups_of(group.call.handles);
     out.emplace_back(Dismiss{name});
   }
   return out;
+}
+
+void Rendezvous::regrouped(const std::string& run, bool begun) {
+  for (auto& [name, group] : groups_) {
+    if (group.run == run)
+      group.members = begun ? std::exchange(group.regrouping, {}) : std::vector<std::string>();
+  }
 }
 
 // ---- Invitations that this group has sent ----
@@ -397,7 +488,7 @@ Rendezvous::Decisions Rendezvous::unreachable(const std::string& name, uint32_t 
   if (at == groups_.end() || !gathers(at->second)) return out;
   Group& group = at->second;
   group.invited.erase(rank);
-  if (group.admitted.contains(rank)) return out;
+  if (has_come(group, rank)) return out;
   const bool came = group.lost.contains(rank);
   const std::string who = name_of(rank, group.call.handles);
   const std::string gone = why.code == Code::kSystem ? kGone : "";
@@ -439,6 +530,8 @@ void Rendezvous::end(const std::string& name, Group& group, Code code, const std
   }
   remember(group, {uuid, {}, *group.ended});
   group.invited.clear();
+  for (const auto& [rank, connection] : std::exchange(group.offered, {}))
+    out.emplace_back(Refuse{connection, *group.ended});
   out.emplace_back(Dismiss{name});
   out.emplace_back(End{run_name(name, uuid), *group.ended});
 }
@@ -467,6 +560,7 @@ Rendezvous::Decisions Rendezvous::expire(Instant now) {
         return true;
       });
     }
+    if (gathers(group) && group.invites_at && *group.invites_at <= now) invite(name, group, out);
     if (!gathers(group) || group.call.until > now) continue;
     if (!group.lost.empty()) {
       end(name, group, Code::kPeerLost, name_of(*group.lost.begin(), group.call.handles) + kLost,
@@ -477,7 +571,7 @@ Rendezvous::Decisions Rendezvous::expire(Instant now) {
     RankNames names;
     for (uint32_t rank = 0; rank < group.call.handles.size(); ++rank) {
       names.push_back(short_name(group.call.handles[rank]));
-      if (!group.admitted.contains(rank)) missing.push_back(rank);
+      if (!has_come(group, rank)) missing.push_back(rank);
     }
     const std::string for_whom =
         missing.empty() ? "the links between its peers" : ranks_text(missing, names);
@@ -493,6 +587,7 @@ std::optional<Instant> Rendezvous::deadline() const {
     for (const auto& [connection, waits] : group.waiting) consider(waits.until);
     for (const auto& [connection, waits] : group.invitations) consider(waits.until);
     if (gathers(group)) consider(group.call.until);
+    if (gathers(group) && group.invites_at) consider(*group.invites_at);
   }
   return first;
 }
@@ -503,10 +598,12 @@ void Rendezvous::check() const {
     PCCL_ASSERT(group.invitations.size() <= protocol::kMembersMax);
     PCCL_ASSERT(group.reasons.size() <= kReasonsMax);
     PCCL_ASSERT(gathers(group) || group.invited.empty());
+    PCCL_ASSERT(!group.invites_at || group.invited.empty());
     if (group.phase == Phase::kIdle) continue;
     PCCL_ASSERT(group.phase == Phase::kElsewhere || group.used.contains(group.call.uuid));
     PCCL_ASSERT(!(group.has_begun && group.ended));
     PCCL_ASSERT(group.phase == Phase::kHosting || group.admitted.empty());
+    PCCL_ASSERT(group.offered.empty() || (gathers(group) && group.regroups));
   }
 }
 

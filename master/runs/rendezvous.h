@@ -5,8 +5,12 @@
 //   idle       no call of the group is under way: whoever comes waits
 //   hosting    the own process has called, and it is the first in its list: the listed peers come
 //   elsewhere  the own process has called, and it goes to the master of another process
+// If all listed processes are members of the run that this process hosts already, they come over
+// their open connections (Regroup), and the run goes on with them alone. No link is made anew. As
+// soon as one of them comes with a Hello, the others have to come in the same way.
 // The host also invites the listed processes: its master connects to theirs. So it learns at once
-// if a process is gone that has not come yet, or if its call has ended, and why.
+// if a process is gone that has not come yet, or if its call has ended, and why. If all may come
+// over their open connections, the invitations follow only if somebody is missing for kPatience.
 // Laws:
 // 1. Until the run has begun, it begins for all listed peers or ends for all: one of them is lost,
 //    refuses, calls another reconfigure, or does not come in time.
@@ -37,6 +41,7 @@ namespace pccl::master {
 class Rendezvous {
  public:
   enum class Phase : uint8_t { kIdle, kHosting, kElsewhere };
+  static constexpr Duration kPatience = std::chrono::milliseconds(100);
 
   struct Call {
     int64_t uuid = 0;
@@ -44,6 +49,7 @@ class Rendezvous {
     uint32_t rank = 0;                                 // of this process
     Instant until{};                                   // the caller waits so long
     Duration silence{};  // a process that sends nothing for this time is lost
+    Instant since{};
   };
 
   // ---- Decisions ----
@@ -54,6 +60,16 @@ class Rendezvous {
   struct Refuse {
     ConnectionId connection;
     protocol::Reject why;
+  };
+  // This member has to come with a Hello.
+  struct SendToDoor {
+    ConnectionId connection;
+  };
+  // The run goes on with these members, in the order of the ranks. regrouped() has to follow.
+  struct Regroup {
+    std::string run;
+    int64_t uuid = 0;
+    std::vector<ConnectionId> members;
   };
   // The run ends before it has begun: its peers get the reason.
   struct End {
@@ -76,7 +92,7 @@ class Rendezvous {
   struct Dismiss {
     std::string group;
   };
-  using Decision = std::variant<Admit, Refuse, End, Fail, Invite, Dismiss>;
+  using Decision = std::variant<Admit, Refuse, SendToDoor, Regroup, End, Fail, Invite, Dismiss>;
   using Decisions = std::vector<Decision>;
 
   static std::string run_name(const std::string& group, int64_t uuid);
@@ -94,8 +110,13 @@ class Rendezvous {
 
   // ---- Peers ----
   Decisions arrive(ConnectionId connection, const protocol::Rendezvous& seen, Instant until);
+  // A member of this run has called a reconfigure. `rank`: its present rank there.
+  Decisions offer(ConnectionId connection, const std::string& run, uint32_t rank,
+                  const protocol::Rendezvous& seen, Instant until);
   Decisions closed(ConnectionId connection);
   Decisions begun(const std::string& run);  // all its founders are members
+  // The answer to Regroup. `begun`: its members have their new ranks.
+  void regrouped(const std::string& run, bool begun);
 
   // ---- Invitations that this group has sent ----
   // The process refuses, or its call has ended.
@@ -111,6 +132,7 @@ class Rendezvous {
   struct Waiting {
     protocol::Rendezvous seen;
     Instant until{};
+    std::string run = {};  // it has come by offer(), as a member of this run; empty: by arrive()
   };
   struct Reason {
     int64_t uuid = 0;
@@ -122,11 +144,17 @@ class Rendezvous {
     uint64_t generation = 1;
     Call call;                                  // not if idle
     std::map<uint32_t, ConnectionId> admitted;  // by rank; only if hosting
+    std::map<uint32_t, ConnectionId> offered;   // by rank; only if hosting, and all may come so
+    bool regroups = false;                      // all listed processes may come by offer()
     std::set<uint32_t> invited;                 // by rank; only if hosting
+    std::optional<Instant> invites_at;          // the invitations have not left yet
     std::set<uint32_t> lost;  // of the invited: its connection has closed, its master knows why
     bool has_begun = false;   // the run of the call, if hosting
     std::optional<protocol::Reject> ended;  // why the call was ended here
     std::set<int64_t> used;                 // of the calls whose host it was
+    std::string run;                        // the last one that it has hosted
+    std::vector<std::string> members;       // its members by their groups; empty: not known
+    std::vector<std::string> regrouping;    // likewise, once the Regroup that is under way is over
     // Why peers that come late are refused: the last calls that failed, and those that a peer has
     // refused before the process of this master has called them.
     std::deque<Reason> reasons;
@@ -134,6 +162,11 @@ class Rendezvous {
     std::map<ConnectionId, Waiting> invitations;  // of other masters to this group
   };
   static bool gathers(const Group& group);  // it hosts a call whose fate is open
+  static bool may_regroup(const Group& group);
+  static bool has_come(const Group& group, uint32_t rank);
+  static void take(Group& group, uint32_t rank, ConnectionId connection, Decisions& out);
+  static void send_to_door(const std::string& name, Group& group, Decisions& out);
+  void lose(const std::string& name, Group& group, uint32_t rank, Decisions& out);
   static void invite(const std::string& name, Group& group, Decisions& out);
   void hear(const std::string& name, Group& group, ConnectionId connection, Waiting waiting,
             Decisions& out);

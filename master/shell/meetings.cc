@@ -81,6 +81,15 @@ void Meetings::arrive(ConnectionId id, const protocol::Hello& hello) {
   carry_out(core_.arrive(id, *hello.rendezvous, until));
 }
 
+// A member announces one call at a time, and may give it up.
+void Meetings::offer(ConnectionId id, const std::string& run, uint32_t rank,
+                     const protocol::Regroup& message) {
+  offered_[id] = message.with.uuid;
+  const Duration asked = std::chrono::milliseconds(message.timeout_ms);
+  const Instant until = monotonic_now() + std::min(asked, kWaitMax);
+  carry_out(core_.offer(id, run, rank, message.with, until));
+}
+
 // A peer sends its Register with its Hello, answers pings, and sends nothing else before it is
 // welcomed, unless it leaves.
 void Meetings::receive(ConnectionId id, protocol::Message message) {
@@ -99,6 +108,7 @@ void Meetings::finish_turn() {
   while (!gone_.empty()) {  // the end of a run closes further ones
     for (const ConnectionId id : std::exchange(gone_, {})) {
       waiting_.erase(id);
+      offered_.erase(id);
       carry_out(core_.closed(id));
     }
   }
@@ -133,9 +143,24 @@ void Meetings::carry_out(const Rendezvous::Admit& decision) {
 }
 
 void Meetings::carry_out(const Rendezvous::Refuse& decision) {
+  if (const auto offered = offered_.extract(decision.connection); !offered.empty()) {
+    const auto& [code, text] = decision.why;
+    return callbacks_.send(decision.connection, protocol::Regrouped{offered.mapped(), code, text});
+  }
   const auto waiting = waiting_.extract(decision.connection);
   PCCL_ASSERT(!waiting.empty());
   callbacks_.refuse(decision.connection, waiting.mapped().hello.run, decision.why);
+}
+
+void Meetings::carry_out(const Rendezvous::SendToDoor& decision) {
+  const auto offered = offered_.extract(decision.connection);
+  PCCL_ASSERT(!offered.empty());
+  callbacks_.send(decision.connection, protocol::Regrouped{offered.mapped(), Code::kOk, {}});
+}
+
+void Meetings::carry_out(const Rendezvous::Regroup& decision) {
+  for (const ConnectionId id : decision.members) offered_.erase(id);
+  callbacks_.regroup(decision.run, {decision.uuid, decision.members});
 }
 
 void Meetings::carry_out(const Rendezvous::End& decision) {

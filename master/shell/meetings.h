@@ -34,6 +34,8 @@ class Meetings {
     std::function<void(ConnectionId, const std::string& run, const protocol::Reject&)> refuse;
     // Ends a run that has not begun, and gives its peers the reason.
     std::function<void(const std::string& run, const protocol::Reject&)> end;
+    // The run goes on with these members, in this order. regrouped() has to follow.
+    std::function<void(const std::string& run, const RegroupAgreed&)> regroup;
     // The channel to another process, with the key of the own handle, if handles have keys.
     std::function<Result<net::Channel>(net::Socket, const protocol::ReconfigureHandle& to,
                                        const net::HandleKey* own, Instant by)>
@@ -57,6 +59,9 @@ class Meetings {
   // ---- Peers ----
   // REQUIRES: the Hello has a rendezvous.
   void arrive(ConnectionId id, const protocol::Hello& hello);
+  // A member of the run has called a reconfigure. `rank`: its present one there.
+  void offer(ConnectionId id, const std::string& run, uint32_t rank,
+             const protocol::Regroup& message);
   bool waits(ConnectionId id) const { return waiting_.contains(id); }
   // A message of a peer that waits: it is kept until the peer is let in. REQUIRES: it waits.
   void receive(ConnectionId id, protocol::Message message);
@@ -65,6 +70,7 @@ class Meetings {
   // connections that have closed. A run may end then, which nobody may use at that time.
   void finish_turn();
   void begun(const std::string& run);
+  void regrouped(const std::string& run, bool begun) { core_.regrouped(run, begun); }
 
  private:
   struct Waiting {
@@ -78,6 +84,8 @@ class Meetings {
   void carry_out(const Rendezvous::Decisions& decisions);
   void carry_out(const Rendezvous::Admit& decision);
   void carry_out(const Rendezvous::Refuse& decision);
+  void carry_out(const Rendezvous::SendToDoor& decision);
+  void carry_out(const Rendezvous::Regroup& decision);
   void carry_out(const Rendezvous::End& decision);
   void carry_out(const Rendezvous::Fail& decision);
   void carry_out(const Rendezvous::Invite& decision);
@@ -88,6 +96,7 @@ class Meetings {
   const Callbacks callbacks_;
   Rendezvous core_;
   std::map<ConnectionId, Waiting> waiting_;
+  std::map<ConnectionId, int64_t> offered_;      // members that wait for an answer, and their uuid
   std::vector<ConnectionId> gone_;               // in this turn
   std::map<std::string, Failed> failed_;         // of the calls under way, by group
   std::map<std::string, std::deque<Key>> keys_;  // of the last handles, by group

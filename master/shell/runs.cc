@@ -86,6 +86,9 @@ void Runs::later(std::function<void()> what) {
 
 uint64_t Runs::id(const Run& run) { return run.id; }
 const std::string& Runs::name(const Run& run) { return run.name; }
+std::optional<uint32_t> Runs::rank_of(const Run& run, ConnectionId id) {
+  return run.core.view().rank_of(id);
+}
 
 // ---- Beginning ----
 
@@ -338,6 +341,10 @@ void Runs::apply(Run& run, const Log& effect) {
   if (effect.about.group) record.about.group = effect.about.group->value;
   record.about.peer = effect.about.peer;
   log(std::move(record));
+}
+
+void Runs::regroup(const std::string& name, const RegroupAgreed& agreed) {
+  step(*runs_.at(name), agreed);
 }
 
 // ---- Ending ----

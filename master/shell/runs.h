@@ -46,6 +46,8 @@ class Runs {
     std::function<void()> on_stepped;
     // The run has its first members. It may be empty.
     std::function<void(const std::string& run)> on_founded = {};
+    // The answer to regroup(). `begun`: its members have their new ranks.
+    std::function<void(const std::string& run, bool begun)> on_regrouped = {};
   };
   // `secured`: every run gets a seed for the keys of its links. `keep_days`: a finished run is
   // forgotten after this number of days.
@@ -71,11 +73,14 @@ class Runs {
   Found find(const protocol::Resume& resume);
   static uint64_t id(const Run& run);
   static const std::string& name(const Run& run);
+  // The rank of the member on this connection; nothing if there is none.
+  static std::optional<uint32_t> rank_of(const Run& run, ConnectionId id);
 
   // Adds a connection to the run. `first`: its first message.
   void attach(Run& run, const Accepted& accepted, const protocol::Message& first);
   void detach(Run& run);  // removes a connection from the run
   void step(Run& run, const Event& event);
+  void regroup(const std::string& name, const RegroupAgreed& agreed);  // REQUIRES: it lives
   // Ends a run, if it lives. Its peers get the reason.
   void end(const std::string& name, const std::string& why);
   // Removes the peers that have proven these tokens, and returns their number.
@@ -127,6 +132,9 @@ class Runs {
   void apply(Run& run, const Persist& effect);
   void apply(Run& run, const PlanRing& effect);
   void apply(Run& run, const Log& effect);
+  void apply(Run& run, const RegroupOver& effect) {
+    callbacks_.on_regrouped(name(run), effect.begun);
+  }
   FindingsByRun findings();  // of all runs that live, as of now
   void carry_out(const std::vector<Registry::Decision>& decisions);
   void log_forgotten(const Registry::Forget& forgotten) const;

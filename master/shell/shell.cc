@@ -83,6 +83,7 @@ struct Shell::Impl {
   void refuse_tls(ConnectionId id);
   void on_closed(ConnectionId id, const Status& why);
   void admit(ConnectionId id, const protocol::Message& message);
+  void offer(ConnectionId id, const protocol::Regroup& message);
   void enter(ConnectionId id, const std::string& run, const Runs::Found& found,
              const protocol::Message& first);
   void admit_observer(ConnectionId id, const protocol::Watch& watch);
@@ -184,7 +185,8 @@ Status Shell::Impl::open(const net::Endpoint& at, const Remembering& remembering
       [this](ConnectionId id) { close(id); }, [this] { finish_turn(); },
       [this](const std::string& run) {
         if (meetings != nullptr) meetings->begun(run);
-      }};
+      },
+      [this](const std::string& run, bool begun) { meetings->regrouped(run, begun); }};
   runs = std::make_unique<Runs>(loop, loopback_only, proofs->secured(), remembering.keep_days,
                                 versions, callbacks);
   runs->set_shares(std::move(shares));
@@ -331,12 +333,22 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
       meetings->receive(id, std::move(*next.value()));
     } else if (connection.run == nullptr) {
       admit(id, *next.value());
+    } else if (const auto* regroup = std::get_if<protocol::Regroup>(&*next.value())) {
+      offer(id, *regroup);
     } else {
       runs->step(*connection.run, Received{id, std::move(*next.value())});
     }
   }
   hold(id);
   finish_turn();
+}
+
+void Shell::Impl::offer(ConnectionId id, const protocol::Regroup& message) {
+  Run& run = *connections.at(id).run;
+  const auto rank = Runs::rank_of(run, id);
+  if (rank) return meetings->offer(id, Runs::name(run), *rank, message);
+  close(id);
+  runs->step(run, Closed{id, "Regroup from a peer that is no member", true});
 }
 
 // The peer wants to prove a token, but this master has no keyring.
@@ -458,6 +470,8 @@ Meetings::Callbacks Shell::Impl::meeting_callbacks() {
               if (connection.run != nullptr && Runs::name(*connection.run) == run) send(id, reject);
             runs->end(run, reject.text);
           },
+      .regroup = [this](const std::string& run,
+                        const RegroupAgreed& agreed) { runs->regroup(run, agreed); },
       .dial = [this](net::Socket socket, const protocol::ReconfigureHandle& to,
                      const net::HandleKey* own,
                      Instant by) { return proofs->dial(std::move(socket), to, own, by); },

@@ -17,7 +17,14 @@ import torch.distributed as dist
 from reconfigurable import LIMIT_S, make_group, needs_reconfigure
 from torch._C._distributed_c10d import ErrorType, HashStore, PrefixStore
 
-from pccl_backend import AuthenticationError, InvalidStateError, PcclError, PeerLostError
+from pccl_backend import (
+    AuthenticationError,
+    InvalidStateError,
+    KickedError,
+    MembershipChangedError,
+    PcclError,
+    PeerLostError,
+)
 from pccl_backend.errors import CollectiveMismatchError, OperationTimeoutError
 
 ReconfigureOptions = getattr(torch._C._distributed_c10d, "ReconfigureOptions", None)
@@ -111,6 +118,72 @@ def test_the_list_decides_the_ranks_in_any_order(ranks: Ranks) -> None:
     for uuid, order in enumerate([(0, 1, 2, 3), (3, 1, 0, 2), (2, 0), (1,), (1, 3, 0)]):
         ranks.reconfigure(uuid, order)
         ranks.check_sum(order)
+
+
+def test_members_of_one_host_keep_their_run(ranks: Ranks) -> None:
+    def runs(members: Sequence[int]) -> set[str]:
+        return {str(ranks.groups[rank].run_info()["run"]) for rank in members}
+
+    ranks.reconfigure(1, (0, 1, 2, 3))
+    (first,) = runs((0, 1, 2, 3))
+    for uuid, order in enumerate([(0, 3, 2, 1), (0, 1, 2, 3), (0, 2, 1), (0, 2), (0,)], 2):
+        ranks.reconfigure(uuid, order)
+        ranks.check_sum(order)
+        assert runs(order) == {first}
+    with pytest.raises(KickedError, match=r"reconfigure \(uuid 4\) has not listed it"):
+        ranks.groups[3].allreduce([torch.ones(1)]).wait()
+    ranks.reconfigure(7, (0, 1, 2, 3))
+    ranks.check_sum((0, 1, 2, 3))
+    assert first not in runs((0, 1, 2, 3)), "a process that is no member needs a new run"
+
+
+def test_a_member_that_has_aborted_brings_the_others_to_a_new_run(ranks: Ranks) -> None:
+    ranks.reconfigure(1, (0, 1, 2))
+    before = ranks.groups[0].run_info()["run"]
+    ranks.groups[1].abort()
+    ranks.reconfigure(2, (0, 1, 2))
+    ranks.check_sum((0, 1, 2))
+    assert ranks.groups[0].run_info()["run"] != before
+
+
+def test_members_that_keep_their_run_time_out_together(ranks: Ranks) -> None:
+    ranks.reconfigure(1, (0, 1, 2))
+    handles = ranks.handles((0, 1, 2))
+    calls = [ranks.begin(rank, 2, handles, timeout_s=0.5) for rank in (0, 1)]
+    for call in calls:
+        with pytest.raises(OperationTimeoutError, match=r"it waited for rank 2 \(127\.0\.0\.1:"):
+            call.result(LIMIT_S)
+    ranks.check_sum((0, 1, 2))  # the group is as before
+    ranks.reconfigure(3, (0, 2))
+
+
+def test_abort_ends_a_reconfigure_of_members(ranks: Ranks) -> None:
+    ranks.reconfigure(1, (0, 1))
+    handles = ranks.handles((0, 1))
+    ranks.abort_until_over(1, ranks.begin(1, 2, handles))
+    with pytest.raises(PeerLostError, match="abort"):
+        ranks.begin(0, 2, handles).result(LIMIT_S)
+    ranks.reconfigure(3, (0, 1))
+    ranks.check_sum((0, 1))
+
+
+def test_what_all_members_have_called_has_one_outcome(ranks: Ranks) -> None:
+    ranks.reconfigure(1, (0, 1, 2))
+    tensors = [torch.full((4 << 20,), 2.0**rank) for rank in range(3)]
+    works = [ranks.groups[rank].allreduce([tensors[rank]]) for rank in range(3)]
+    ranks.reconfigure(2, (0, 2, 1))
+    outcomes = set()
+    for rank, (work, tensor) in enumerate(zip(works, tensors, strict=True)):
+        try:
+            work.wait(timedelta(seconds=LIMIT_S))
+        except MembershipChangedError:
+            outcomes.add("ended")
+            assert tensor.eq(2.0**rank).all()
+        else:
+            outcomes.add("done")
+            assert tensor.eq(7.0).all()
+    assert len(outcomes) == 1
+    ranks.check_sum((0, 2, 1))
 
 
 def test_handles_in_a_set_are_sorted(ranks: Ranks) -> None:
@@ -249,7 +322,7 @@ def test_what_is_under_way_fails_and_leaves_its_tensors(ranks: Ranks) -> None:
     ]
     ranks.reconfigure(2, [0, 1])
     for rank, work in enumerate(works):
-        with pytest.raises((InvalidStateError, PeerLostError)):
+        with pytest.raises(MembershipChangedError, match=r"was ended by reconfigure \(uuid 2\)"):
             work.wait(timedelta(seconds=LIMIT_S))
         assert tensors[rank].eq(float(rank)).all()
         assert ranks.groups[rank].backend.get_error() == ErrorType.SUCCESS

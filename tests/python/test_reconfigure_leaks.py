@@ -143,7 +143,7 @@ class Rounds:
         thread for the end of such a run, and one such thread stays (completion_executor.h)."""
         for host in range(PEERS):
             self.meet([host, (host + 1) % PEERS])
-            self.meet([host])
+            self.meet([(host + 2) % PEERS, host])
 
     def run(self, count: int) -> None:
         """Let random processes meet in a random order. The others stay out, or meet, too."""

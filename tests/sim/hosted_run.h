@@ -38,6 +38,9 @@ class HostedRun final : public Gate {
     std::function<void(HostedRun&, master::ConnectionId, const protocol::Hello&)> arrive;
     std::function<void(HostedRun&, master::ConnectionId)> closed;
     std::function<void(HostedRun&)> begun;
+    std::function<void(HostedRun&, master::ConnectionId, uint32_t rank, const protocol::Regroup&)>
+        offer;
+    std::function<void(HostedRun&, bool begun)> regrouped;
   };
   HostedRun(std::string name, uint64_t seed, const WorldOptions& options, EventLoop& clock,
             Process* host, Callbacks callbacks);
@@ -50,6 +53,10 @@ class HostedRun final : public Gate {
     has_begun_ = true;
     callbacks_.begun(*this);
   }
+  void offer(master::ConnectionId id, uint32_t rank, const protocol::Regroup& message) override {
+    callbacks_.offer(*this, id, rank, message);
+  }
+  void regrouped(bool begun) override { callbacks_.regrouped(*this, begun); }
 
   // `timeout`: of the join.
   PeerNode& add(Process& process, const protocol::RunSettings& settings,

@@ -165,18 +165,60 @@ void Processes::call(Process& process, const std::shared_ptr<Attempt>& attempt,
   const auto call = std::make_shared<Process::Call>();
   call->attempt = attempt;
   call->until = clock_.now() + timeout;
+  for (const auto& one : handles) call->met.push_back(one.group);
   process.call = call;
   attempt->last_event = clock_.now();
   note(process, "calls reconfigure " + std::to_string(attempt->uuid) + " as rank " +
                     std::to_string(seen.rank) + " of " + std::to_string(handles.size()));
   if (!used) {
     call->known = true;
-    const master::Rendezvous::Call called{attempt->uuid, handles, seen.rank, call->until,
-                                          settings_.peer_timeout};
+    const master::Rendezvous::Call called{
+        attempt->uuid, handles, seen.rank, call->until, settings_.peer_timeout, clock_.now()};
     carry_out(process, process.meets.call(process.group, called));
   }
-  join(process, call, seen, timeout);
+  if (used || !regroup(process, call, seen, timeout)) join(process, call, seen, timeout);
   end_in_time(process, call, call->until + kReasonGrace + kPollMax + kSlack);
+}
+
+bool Processes::may_regroup(const Process& process, const Handles& handles) {
+  const auto& met = process.met;
+  return process.peer != nullptr && !process.peer->gone() && !met.empty() &&
+         met[0] == handles[0].group &&
+         std::all_of(handles.begin(), handles.end(), [&met](const auto& handle) {
+           return std::find(met.begin(), met.end(), handle.group) != met.end();
+         });
+}
+
+// False: the process has to go to the host by a new connection.
+bool Processes::regroup(Process& process, const std::shared_ptr<Process::Call>& call,
+                        const protocol::Rendezvous& seen, Duration timeout) {
+  if (!may_regroup(process, seen.handles)) return false;
+  const auto over = [this, &process, call, seen](const peer::FinishJoint& result) {
+    call->regroups = false;
+    if (result.elsewhere) {
+      call->peer = nullptr;
+      return later(process, [this, &process, call, seen] {
+        if (process.call != call) return;
+        const Duration left = std::max(call->until - clock_.now(), Duration{1});
+        if (!call->interrupted && !call->over) return join(process, call, seen, left);
+        call->ended = true;
+        end_call(process, call, Status{Code::kInvalidState, "it was given up", {}});
+      });
+    }
+    call->ended = true;
+    if (result.status.ok()) {
+      ++regroups_;
+      note(process, "keeps its run");
+      if (handle(*call->attempt->listed[0]).group == seen.handles[0].group)
+        call->attempt->run = call->run;
+    }
+    later(process, [this, &process, call, how = result.status] { end_call(process, call, how); });
+  };
+  if (!Cluster::workload(*process.peer).regroup(seen, timeout, over)) return false;
+  call->regroups = true;
+  call->run = process.run;
+  call->peer = process.peer;
+  return true;
 }
 
 void Processes::join(Process& process, const std::shared_ptr<Process::Call>& call,
@@ -201,9 +243,11 @@ void Processes::end_call(Process& process, const std::shared_ptr<Process::Call>&
   if (!joined.ok() && call->over) why = *call->over;
   if (call->interrupted) why = Status{Code::kInvalidState, "abort() has ended it", {}};
   if (why.ok()) {
-    if (process.peer != nullptr && !process.peer->gone()) process.peer->leave();
+    const bool stays = process.peer == call->peer;
+    if (process.peer != nullptr && !stays && !process.peer->gone()) process.peer->leave();
     process.peer = call->peer;
     process.run = call->run;
+    process.met = call->met;
   } else {
     note(process, "the call ends: " + why.message);
     if (joined.ok()) call->peer->leave();
@@ -229,7 +273,9 @@ void Processes::interrupt(Process& process) {
 void Processes::give_up_soon(Process& process) {
   clock_.after(random_.duration(Duration{0}, kPollMax), [&process, call = process.call] {
     run(process, [&process, call] {
-      if (process.call == call && call->peer != nullptr && !call->ended) call->peer->leave();
+      if (process.call != call || call->peer == nullptr || call->ended) return;
+      const bool asks = call->regroups && !call->interrupted;
+      asks ? Cluster::workload(*call->peer).give_up_regroup() : call->peer->leave();
     });
   });
 }
@@ -261,7 +307,11 @@ HostedRun& Processes::run_of(const Attempt& attempt, const protocol::Reconfigure
                        const protocol::Hello& hello) { arrive(run, id, hello); },
       .closed = [this](HostedRun& run, master::ConnectionId id) { closed(run, id); },
       .begun =
-          [this](HostedRun& run) { carry_out(*run.host(), run.host()->meets.begun(run.name())); }};
+          [this](HostedRun& run) { carry_out(*run.host(), run.host()->meets.begun(run.name())); },
+      .offer = [this](HostedRun& run, master::ConnectionId id, uint32_t rank,
+                      const protocol::Regroup& message) { offer(run, id, rank, message); },
+      .regrouped = [](HostedRun& run,
+                      bool begun) { run.host()->meets.regrouped(run.name(), begun); }};
   runs_.emplace_back(name, seed, options, clock_, at(host.at), callbacks);
   HostedRun& run = runs_.back();
   by_name_[name] = &run;
@@ -293,13 +343,28 @@ void Processes::keep_pinging(uint64_t door) {
   });
 }
 
-void Processes::closed(const HostedRun& run, master::ConnectionId id) {
+uint64_t Processes::door_of(const HostedRun& run, master::ConnectionId id) const {
   const auto found = std::find_if(doors_.begin(), doors_.end(), [&](const auto& one) {
     return one.second.run == &run && one.second.id == id;
   });
-  if (found == doors_.end()) return;  // of a member that came again
-  const uint64_t door = found->first;
-  doors_.erase(found);
+  return found == doors_.end() ? 0 : found->first;
+}
+
+void Processes::offer(HostedRun& run, master::ConnectionId id, uint32_t rank,
+                      const protocol::Regroup& message) {
+  uint64_t door = door_of(run, id);
+  if (door == 0) doors_[door = ++connections_] = {&run, id, false};  // it has come again
+  doors_.at(door).offers = message.with.uuid;
+  const Duration asked = std::chrono::milliseconds(message.timeout_ms);
+  Process& host = *run.host();
+  carry_out(host, host.meets.offer({door}, run.name(), rank, message.with,
+                                   clock_.now() + std::min(asked, kWaitMax)));
+}
+
+void Processes::closed(const HostedRun& run, master::ConnectionId id) {
+  const uint64_t door = door_of(run, id);
+  if (door == 0) return;  // of a member that came again
+  doors_.erase(door);
   carry_out(*run.host(), run.host()->meets.closed({door}));
 }
 
@@ -319,7 +384,28 @@ void Processes::carry_out(Process& /*process*/, const master::Rendezvous::Admit&
   door.run->world().admit(door.id);
 }
 
+void Processes::carry_out(Process& /*process*/, const master::Rendezvous::SendToDoor& decision) {
+  Door& door = doors_.at(decision.connection.value);
+  door.run->world().answer(door.id, {*std::exchange(door.offers, std::nullopt), Code::kOk, {}});
+}
+
+void Processes::carry_out(Process& /*process*/, const master::Rendezvous::Regroup& decision) {
+  master::RegroupAgreed agreed{decision.uuid, {}};
+  for (const master::ConnectionId id : decision.members) {
+    Door& door = doors_.at(id.value);
+    door.offers.reset();
+    agreed.members.push_back(door.id);
+  }
+  by_name_.at(decision.run)->world().regroup(agreed);
+}
+
 void Processes::carry_out(Process& process, const master::Rendezvous::Refuse& decision) {
+  if (const auto offers = doors_.find(decision.connection.value);
+      offers != doors_.end() && offers->second.offers) {
+    Door& door = offers->second;
+    const int64_t uuid = *std::exchange(door.offers, std::nullopt);
+    return door.run->world().answer(door.id, {uuid, decision.why.code, decision.why.text});
+  }
   if (const auto door = doors_.extract(decision.connection.value); !door.empty())
     return door.mapped().run->world().refuse(door.mapped().id, decision.why);
   const uint64_t id = decision.connection.value;

@@ -43,6 +43,7 @@ struct Attempt {
 struct Process {
   struct Call {
     std::shared_ptr<Attempt> attempt;
+    std::vector<std::string> met;  // the groups of its list
     PeerNode* peer = nullptr;
     HostedRun* run = nullptr;
     Instant until{};
@@ -50,6 +51,7 @@ struct Process {
     bool interrupted = false;    // abort() ends the call
     bool known = false;          // to the rendezvous
     bool ended = false;          // its peer has joined, or has failed to
+    bool regroups = false;       // the peer of its group asks the host for new ranks
   };
   std::string name;
   size_t machine = 0;
@@ -65,6 +67,7 @@ struct Process {
   std::shared_ptr<Call> call;                      // null: none is under way
   PeerNode* peer = nullptr;                        // of its group; null: it has no members yet
   HostedRun* run = nullptr;                        // of its group
+  std::vector<std::string> met;                    // as Reconfiguration::met_
 };
 
 class Processes {
@@ -77,6 +80,7 @@ class Processes {
   const std::vector<std::unique_ptr<Process>>& all() const { return all_; }
   std::vector<Process*> alive() const;
   std::deque<HostedRun>& runs() { return runs_; }
+  uint64_t regroups() const { return regroups_; }  // calls that kept their run
 
   // ---- Calls ----
   static protocol::ReconfigureHandle handle(const Process& process);
@@ -111,6 +115,7 @@ class Processes {
     HostedRun* run = nullptr;
     master::ConnectionId id;  // in its World
     bool waits = true;
+    std::optional<int64_t> offers = {};  // the uuid of the reconfigure that this member has called
   };
   struct Cut {
     size_t a = 0, b = 0;  // machines
@@ -127,6 +132,12 @@ class Processes {
   void arrive(HostedRun& run, master::ConnectionId id, const protocol::Hello& hello);
   void closed(const HostedRun& run, master::ConnectionId id);
   void keep_pinging(uint64_t door);
+  uint64_t door_of(const HostedRun& run, master::ConnectionId id) const;  // 0: none
+  void offer(HostedRun& run, master::ConnectionId id, uint32_t rank,
+             const protocol::Regroup& message);
+  static bool may_regroup(const Process& process, const Handles& handles);
+  bool regroup(Process& process, const std::shared_ptr<Process::Call>& call,
+               const protocol::Rendezvous& seen, Duration timeout);
   HostedRun& run_of(const Attempt& attempt, const protocol::ReconfigureHandle& host);
   void join(Process& process, const std::shared_ptr<Process::Call>& call,
             const protocol::Rendezvous& seen, Duration timeout);
@@ -138,6 +149,8 @@ class Processes {
   void carry_out(Process& process, const master::Rendezvous::Decisions& decisions);
   void carry_out(Process& process, const master::Rendezvous::Admit& decision);
   void carry_out(Process& process, const master::Rendezvous::Refuse& decision);
+  void carry_out(Process& process, const master::Rendezvous::SendToDoor& decision);
+  void carry_out(Process& process, const master::Rendezvous::Regroup& decision);
   void carry_out(Process& process, const master::Rendezvous::End& decision);
   void carry_out(Process& process, const master::Rendezvous::Fail& decision);
   void carry_out(Process& process, const master::Rendezvous::Invite& decision);
@@ -160,7 +173,7 @@ class Processes {
   std::deque<HostedRun> runs_;
   std::map<std::string, HostedRun*> by_name_;
   std::vector<std::shared_ptr<Attempt>> attempts_;  // under way
-  uint64_t connections_ = 0;
+  uint64_t connections_ = 0, regroups_ = 0;
   std::map<uint64_t, Invitation> invitations_;
   std::map<uint64_t, Door> doors_;
   std::vector<std::shared_ptr<Cut>> cuts_;

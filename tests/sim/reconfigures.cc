@@ -62,6 +62,7 @@ Reconfigures::Reconfigures(const RunOptions& options)
 const std::vector<Reconfigures::Kind>& Reconfigures::kinds() {
   static const std::vector<Kind> kKinds = {
       {"reconfigure", 10, &Reconfigures::reconfigure},
+      {"reconfigure of members", 10, &Reconfigures::regroup},
       {"reconfigure with a used uuid", 2, &Reconfigures::used_uuid},
       {"reconfigure with another list", 2, &Reconfigures::other_list},
       {"reconfigure that one does not call", 2, &Reconfigures::missing_call},
@@ -138,6 +139,22 @@ void Reconfigures::call_all(const std::shared_ptr<Attempt>& attempt, const Proce
 bool Reconfigures::reconfigure() {
   const auto listed = some(1);
   if (listed.empty()) return false;
+  call_all(attempt(listed));
+  return true;
+}
+
+// Of members of one run, whose host stays the first.
+bool Reconfigures::regroup() {
+  Process* const host = any([](const Process& process) {
+    return process.peer != nullptr && !process.met.empty() && process.met[0] == process.group;
+  });
+  if (host == nullptr) return false;
+  std::vector<Process*> listed = some(1);
+  std::erase_if(listed, [host](const Process* one) {
+    const auto& met = host->met;
+    return one == host || std::find(met.begin(), met.end(), one->group) == met.end();
+  });
+  listed.insert(listed.begin(), host);
   call_all(attempt(listed));
   return true;
 }
@@ -366,6 +383,7 @@ RunReport Reconfigures::report() {
   report.violations = checker_.violations();
   report.steps = clock_.steps();
   report.faults = caused_;
+  report.faults["calls that kept their run"] = processes_.regroups();
   report.reconfigures = judged_;
   report.virtual_time = clock_.now().since_start;
   return report;

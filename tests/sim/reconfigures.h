@@ -38,6 +38,7 @@ class Reconfigures {
   void cause_one();
   // ---- Reconfigures ----
   bool reconfigure();
+  bool regroup();
   bool used_uuid();
   bool other_list();
   bool missing_call();

@@ -258,6 +258,8 @@ class Stage {
   void command(const std::vector<std::string>& words);
   void expect(const std::vector<std::string>& words);
   void show_findings();
+  void watch() { world_.watch(); }
+  std::string snapshot() { return world_.snapshot(); }
   const std::string& transcript() const { return transcript_; }
 
  private:
@@ -519,13 +521,14 @@ void Stage::command(const std::vector<std::string>& words) {
     transcript_ += "unknown command: " + verb + "\n";
 }
 
-}  // namespace
-
-std::string run_scenario(const std::string& commands) {
+Stage stage_of(const std::string& commands) {
   const auto has_line = [text = "\n" + commands](const std::string& line) {
     return text.find("\n" + line + "\n") != std::string::npos;
   };
-  Stage stage(has_line("secured"), has_line("elsewhere"), has_line("fixed"));
+  return {has_line("secured"), has_line("elsewhere"), has_line("fixed")};
+}
+
+void perform(Stage& stage, const std::string& commands) {
   std::istringstream lines(commands);
   for (std::string line; std::getline(lines, line);) {
     if (line.starts_with("#")) continue;
@@ -537,7 +540,23 @@ std::string run_scenario(const std::string& commands) {
       if (!words.empty()) stage.command(words);
     }
   }
+}
+
+}  // namespace
+
+std::string run_scenario(const std::string& commands) {
+  Stage stage = stage_of(commands);
+  perform(stage, commands);
   return stage.transcript();
+}
+
+std::string snapshot_after(const std::string& commands) {
+  constexpr const char* kReports = "run 4000";  // the members report every two seconds
+  Stage stage = stage_of(commands);
+  perform(stage, commands);
+  stage.watch();
+  perform(stage, kReports);
+  return stage.snapshot();
 }
 
 }  // namespace pccl::sim

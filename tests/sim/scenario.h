@@ -65,6 +65,10 @@ inline constexpr const char* kUnmet = "UNMET";
 // Runs the commands of one block and returns its transcript, one event per line.
 std::string run_scenario(const std::string& commands);
 
+// Runs the commands of one block, and returns the snapshot of the run at their end
+// (master/operator/snapshot.h), with what the members have reported by then.
+std::string snapshot_after(const std::string& commands);
+
 // Runs sync_shared_state with up to `peers` members: with each set of stale members and each
 // strategy of theirs, and a member that dies at one of many moments of the call. Returns what went
 // wrong, a line for each run: survivors that do not agree; a state that nobody offered; a call that

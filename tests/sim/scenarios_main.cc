@@ -1,5 +1,7 @@
 // pccl-scenarios [--update] FOLDER: runs every *.txt of the folder and compares the transcripts
 // with those in the file. --update rewrites them: read the difference before you commit it.
+// pccl-scenarios --snapshot FILE: performs the commands in this file, and prints what the master
+// knows at their end, as JSON.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -59,9 +61,15 @@ std::string first_difference(const std::string& expected, const std::string& now
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::strcmp(argv[1], "--snapshot") == 0) {
+    std::stringstream commands;
+    commands << std::ifstream(argv[2]).rdbuf();
+    std::printf("%s\n", pccl::sim::snapshot_after(commands.str()).c_str());
+    return 0;
+  }
   const bool update = argc > 2 && std::strcmp(argv[1], "--update") == 0;
   if (argc != (update ? 3 : 2)) {
-    std::fprintf(stderr, "usage: pccl-scenarios [--update] FOLDER\n");
+    std::fprintf(stderr, "usage: pccl-scenarios [--update] FOLDER, or --snapshot FILE\n");
     return 2;
   }
   std::vector<std::filesystem::path> files;

@@ -47,11 +47,6 @@ bool refused_for_steps(const Status& status) {
   return status.message.find("may advance by one revision") != std::string::npos;
 }
 
-// The peer is out of the run: its calls end as no call of the others does.
-bool is_out(Code code) {
-  return code == Code::kKicked || code == Code::kMasterLost || code == Code::kAuthentication;
-}
-
 }  // namespace
 
 Workload::Workload(PeerNode& node, Checker& checker, uint64_t seed, const Rules& rules)
@@ -275,8 +270,12 @@ void Workload::think() {
     node_.world().note(node_.name(), where() + " is late");
     on_late_();
   }
-  node_.world().event_loop().after(pause, [this] {
-    if (node_.alive() && !gone_) enter(Stage::kSync);
+  thinks_ = true;
+  node_.world().event_loop().after(pause, [this, generation = topology_.generation] {
+    if (!node_.alive() || gone_ || generation != topology_.generation) return;
+    thinks_ = false;
+    has_thought_ = regroup_over_ != nullptr;
+    if (!has_thought_) enter(Stage::kSync);
   });
 }
 
@@ -507,9 +506,9 @@ void Workload::on_op(const peer::FinishOp& result) {
                                       posted.call.kind != protocol::OpKind::kSend);
   }
   // A master that ends well leaves nothing in doubt, so nobody is out of the run for what another
-  // peer has. But a peer that has searched for its master in vain is out of the run.
-  const bool in_vain = status.message.find("no master at ") != std::string::npos;
-  const bool ends = status.ok() || (status.code == Code::kMasterLost && !in_vain);
+  // peer has.
+  const bool ends =
+      status.ok() || (status.code == Code::kMasterLost && !has_lost_master(status.message));
   if (ends && posted.call.kind != protocol::OpKind::kSend) {
     checker_.saw(posted.call.name + " when the master ends", node_.name(),
                  status.ok() ? "ok" : text(status.code));
@@ -575,6 +574,7 @@ void Workload::state_agreed(const peer::FinishJoint& result) {
 
 void Workload::on_joint(const peer::FinishJoint& result) {
   joint_.reset();
+  if (regroup_over_) return after_regroup(result);
   apart_ = false;
   lent_.clear();
   const Status& status = result.status;

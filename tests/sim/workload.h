@@ -36,6 +36,17 @@ enum class Mistake : uint8_t {
   kHangs,      // makes the right call, and fetches nothing
 };
 
+// The peer is out of the run: its calls end as no call of the others does.
+inline bool is_out(Code code) {
+  return code == Code::kKicked || code == Code::kMasterLost || code == Code::kAuthentication;
+}
+
+// It has searched for its master in vain, or has lost it in a reconfigure: it is out of the run.
+inline bool has_lost_master(const std::string& error) {
+  return error.find("no master at ") != std::string::npos ||
+         error.find("where all meet") != std::string::npos;
+}
+
 class Workload : public App {
  public:
   struct Rules {
@@ -89,6 +100,11 @@ class Workload : public App {
     state_ = before.state_;
     revision_ = before.revision_;
   }
+  // The application reconfigures its group, and the call comes between two others. Returns false if
+  // it is in a joint call. `over`: called with the result.
+  using RegroupOver = std::function<void(const peer::FinishJoint&)>;
+  bool regroup(const protocol::Rendezvous& with, Duration timeout, RegroupOver over);
+  void give_up_regroup();                    // REQUIRES: it is not over
   uint64_t turns() const { return turns_; }  // batches that ended well since the start
   bool is_founder() const { return founder_; }
   bool joins() const { return rules_.joins; }
@@ -156,6 +172,7 @@ class Workload : public App {
   void enter(Stage stage);
   void finished_stage();  // what follows a stage that ended well
   void think();
+  void after_regroup(const peer::FinishJoint& result);
   bool waiting() const;  // for an operation of this stage
   void go_on();          // no operation of this stage is open any more
   void fold_batch();
@@ -236,6 +253,8 @@ class Workload : public App {
   Duration late_by_{0};  // see be_late(); zero: it is not about to be late
   Instant late_until_;
   std::function<void()> on_late_;
+  RegroupOver regroup_over_;                   // empty: no reconfigure is under way
+  bool thinks_ = false, has_thought_ = false;  // it computes; it has, while a reconfigure began
   protocol::SyncStrategy strategy_ = protocol::SyncStrategy::kEnforcePopular;  // of the last offer
   bool in_background_ = false;  // so is the last sync
   bool apart_ = false;          // it goes on with its batch, and has not waited for the sync yet

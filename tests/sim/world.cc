@@ -1,10 +1,12 @@
 #include "tests/sim/world.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "csrc/net/keys.h"
 #include "csrc/protocol/codec.h"
 #include "master/epochs/decision_mac.h"
+#include "master/operator/snapshot.h"
 #include "master/run_view.h"
 #include "master/runs/journal.h"
 #include "master/topology/planner.h"
@@ -337,6 +339,8 @@ void World::arrived_at_master(const std::shared_ptr<Connection>& connection,
   if (waits_at_gate(connection, message)) return;
   if (!connection->introduced) introduce(connection);
   connection->registered |= std::holds_alternative<protocol::Register>(message);
+  if (gate_ != nullptr && std::holds_alternative<protocol::Regroup>(message))
+    return offered(connection, std::get<protocol::Regroup>(message));
   if (connection->master_open) step_master(master::Received{connection->id, decoded.value()});
 }
 
@@ -345,6 +349,11 @@ void World::introduce(const std::shared_ptr<Connection>& connection) {
   master::Accepted accepted{connection->id, "127.0.0.1", true};
   if (options_.secured) accepted.holder = holder(connection->peer, connection->token);
   step_master(accepted);
+}
+
+std::string World::snapshot() const {
+  const master::WallClock clock{master_now(), 0};
+  return master::snapshot(master_->view(), clock, 0, master::Detail::kHistory).dump();
 }
 
 // ---- The gate ----
@@ -383,6 +392,21 @@ void World::ping(master::ConnectionId id) {
   const auto found = open_.find(id);
   if (found != open_.end() && !found->second->admitted)
     send_to_peer(found->second, protocol::Ping{});
+}
+
+void World::offered(const std::shared_ptr<Connection>& connection,
+                    const protocol::Regroup& message) {
+  const auto rank = master_->view().rank_of(connection->id);
+  if (!connection->master_open || !rank) return;  // it was removed meanwhile
+  take_turn([this, &message, connection, rank] { gate_->offer(connection->id, *rank, message); });
+}
+
+void World::answer(master::ConnectionId id, const protocol::Regrouped& answer) {
+  if (const auto found = open_.find(id); found != open_.end()) send_to_peer(found->second, answer);
+}
+
+void World::regroup(const master::RegroupAgreed& agreed) {
+  take_turn([this, &agreed] { step_master(agreed); });
 }
 
 void World::end_run(const protocol::Reject& why) {

@@ -131,6 +131,9 @@ class Gate {
   virtual void arrive(master::ConnectionId id, const protocol::Hello& hello) = 0;
   virtual void closed(master::ConnectionId id) = 0;  // of a peer that waited or was let in
   virtual void begun() = 0;                          // all founders are members
+  // A member has called a reconfigure. `rank`: its present one.
+  virtual void offer(master::ConnectionId id, uint32_t rank, const protocol::Regroup& message) = 0;
+  virtual void regrouped(bool begun) = 0;  // the answer to World::regroup()
 };
 
 class World {
@@ -145,9 +148,14 @@ class World {
   void set_gate(Gate& gate) { gate_ = &gate; }
   void admit(master::ConnectionId id);
   void refuse(master::ConnectionId id, const protocol::Reject& why);
-  void ping(master::ConnectionId id);  // a peer that waits
+  void ping(master::ConnectionId id);                                       // a peer that waits
+  void answer(master::ConnectionId id, const protocol::Regrouped& answer);  // a member
+  void regroup(const master::RegroupAgreed& agreed);
   void end_run(const protocol::Reject& why);
 
+  // Somebody looks at the run, and at its snapshot, as JSON. REQUIRES: the master runs.
+  void watch() { step_master(master::Watched{}); }
+  std::string snapshot() const;
   PeerNode& add_peer(const std::string& name, peer::Options options);
   EventLoop& event_loop() { return event_loop_; }
   const EventLoop& event_loop() const { return event_loop_; }
@@ -227,6 +235,7 @@ class World {
   void apply(master::Close& effect);
   void apply(master::Persist& persist);
   void apply(master::PlanRing& effect);
+  void apply(master::RegroupOver& effect) { gate_->regrouped(effect.begun); }
   void apply(master::Log& effect) {
     if (effect.level != LogLevel::kDebug) note("master", leveled(effect));
   }
@@ -235,6 +244,7 @@ class World {
                       const protocol::Message& message);
   void arrived_at_master(const std::shared_ptr<Connection>& connection,
                          const protocol::Message& message);
+  void offered(const std::shared_ptr<Connection>& connection, const protocol::Regroup& message);
   void introduce(const std::shared_ptr<Connection>& connection);
   bool waits_at_gate(const std::shared_ptr<Connection>& connection,
                      const protocol::Message& message);

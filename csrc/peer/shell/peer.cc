@@ -253,6 +253,7 @@ Result<JointResult> Peer::Impl::outcome_of(FinishJoint end) {
   if (!end.status.ok()) return end.status;
   JointResult out;
   out.pending = end.pending;
+  out.elsewhere = end.elsewhere;
   if (end.topology) see(*end.topology);
   if (end.plan) {
     const Lock lock(topology_mutex);
@@ -265,6 +266,13 @@ Result<JointResult> Peer::Impl::outcome_of(FinishJoint end) {
 
 Result<JointResult> Peer::update_topology(Duration timeout, const Interrupted& interrupted) {
   return impl_->joint({0, protocol::JointKind::kUpdateTopology, {}, timeout}, interrupted);
+}
+
+Result<JointResult> Peer::regroup(protocol::Rendezvous with, Duration timeout,
+                                  const Interrupted& interrupted) {
+  JointCalled event{0, protocol::JointKind::kUpdateTopology, {}, timeout};
+  event.rendezvous = std::move(with);
+  return impl_->joint(std::move(event), interrupted);
 }
 
 Result<JointResult> Peer::are_peers_pending(Duration timeout, const Interrupted& interrupted) {

@@ -54,6 +54,7 @@ using Interrupted = std::function<bool()>;  // may be empty
 struct JointResult {
   std::optional<Topology> topology;
   bool pending = false;
+  bool elsewhere = false;  // of regroup(): nothing has changed, and the processes found another run
   uint64_t revision = 0, state_hash = 0;
   uint64_t bytes_sent = 0, bytes_received = 0;  // bytes of shared state that this call has moved
   std::vector<AddedEntry> added = {};           // entries that this call has added; see StateSpans
@@ -143,6 +144,10 @@ class Peer {
 
   // Joint calls. kInvalidState if another one of this process is under way.
   Result<JointResult> update_topology(Duration timeout, const Interrupted& interrupted);
+  // The listed processes of a reconfigure, which are all members of this run, go on in it without
+  // the others. REQUIRES: the process of the first one hosts the run. See JointResult::elsewhere.
+  Result<JointResult> regroup(protocol::Rendezvous with, Duration timeout,
+                              const Interrupted& interrupted);
   Result<JointResult> are_peers_pending(Duration timeout, const Interrupted& interrupted);
   // Measures links for at most `budget`, and adopts a better plan. The call may take `budget`
   // longer than `timeout`. `max_bytes`: as in Vote.

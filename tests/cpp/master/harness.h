@@ -154,6 +154,13 @@ class Harness {
     }
   }
 
+  // These members have called a reconfigure with the uuid 7.
+  void regroup(const std::vector<std::string>& names) {
+    RegroupAgreed agreed{7, {}};
+    for (const std::string& name : names) agreed.members.push_back(connections_.at(name));
+    step(agreed);
+  }
+
   // SIGKILL and a restart from the durable records. Records that were held back are lost.
   void restart(const std::optional<protocol::Key>& seed = {}) {
     RunRecord run{kRunId, {}, {}};
@@ -315,6 +322,8 @@ class Harness {
       lines_.push_back("persist");
     } else if (const auto* plan = std::get_if<PlanRing>(&effect)) {
       searches_.push_back(*plan);
+    } else if (const auto* over = std::get_if<RegroupOver>(&effect)) {
+      lines_.push_back(over->begun ? "regrouped" : "not regrouped");
     } else {
       const Log& line = std::get<Log>(effect);
       events_.push_back(line.about);
@@ -394,6 +403,8 @@ class Harness {
       return name + " " + code(m->code, m->text);
     if (const auto* m = std::get_if<protocol::Notice>(&message)) return name + " " + m->text;
     if (const auto* m = std::get_if<protocol::Kicked>(&message)) return name + " " + m->text;
+    if (const auto* m = std::get_if<protocol::Regrouped>(&message))
+      return name + " " + code(m->code, m->text);
     return name;
   }
 

@@ -41,6 +41,74 @@ TEST(Joint, NumbersStartAgainWithTheGeneration) {
   EXPECT_EQ(t.joint(6, JointKind::kArePeersPending), "tell Vote 0 are_peers_pending of 1.2\n");
 }
 
+// A call of a reconfigure, all of whose processes are members.
+JointCalled regroup(Handle handle, double seconds = 5) {
+  JointCalled call{handle, JointKind::kUpdateTopology, {}, {}, {}};
+  call.timeout = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+  call.rendezvous = {.uuid = 9, .handles = {{{"10.0.0.1", 4000}, "0000000000000001"}}};
+  return call;
+}
+
+TEST(Joint, ARegroupHasNoNumber) {
+  Transcript t;
+  t.become_member();
+  EXPECT_EQ(t.on(regroup(5)), "tell Regroup 9\n");
+  EXPECT_EQ(t.hear(protocol::Regrouped{9, Code::kPeerLost, "rank 2 was lost"}),
+            "finish joint call 5: peer lost: rank 2 was lost\n");
+  EXPECT_EQ(t.joint(6, JointKind::kArePeersPending), "tell Vote 0 are_peers_pending of 1.1\n");
+}
+
+TEST(Joint, ARegroupEndsWithTheNextGeneration) {
+  Transcript t;
+  t.become_member();
+  t.on(regroup(5));
+  EXPECT_NE(t.hear(t.start_of(2, {3, 2})).find("finish joint call 5: ok, rank 1 of 2"),
+            std::string::npos);
+  EXPECT_EQ(t.joint(6, JointKind::kArePeersPending), "tell Vote 0 are_peers_pending of 1.2\n");
+}
+
+TEST(Joint, ARegroupMayGoElsewhere) {
+  Transcript t;
+  t.become_member();
+  t.on(regroup(5));
+  EXPECT_EQ(t.hear(protocol::Regrouped{9, Code::kOk, ""}), "finish joint call 5: ok, elsewhere\n");
+  t.joint(6, JointKind::kArePeersPending);
+  EXPECT_EQ(t.on(regroup(7)), "finish joint call 7: ok, elsewhere\n")
+      << "it cannot make this call here now";
+}
+
+TEST(Joint, ARegroupIsGivenUpByARefusal) {
+  Transcript t;
+  t.become_member();
+  t.on(regroup(5));
+  EXPECT_EQ(t.on(JointGivenUp{5}), "tell Regroup 9: it has given up the call\n");
+  EXPECT_EQ(t.on(JointGivenUp{5}), "");
+}
+
+TEST(Joint, ARegroupEndsWithTheConnectionToItsHost) {
+  Transcript t;
+  t.become_member();
+  t.on(regroup(5));
+  const std::string lost = t.on(MasterClosed{{Code::kMasterLost, "reset", {}}});
+  EXPECT_NE(lost.find("finish joint call 5: peer lost: "), std::string::npos) << lost;
+}
+
+TEST(Joint, AHostWithoutAnAnswerIsLost) {
+  Transcript t;
+  t.become_member();
+  t.on(regroup(5, 2));
+  t.wait(2.9);
+  const std::string over = t.wait(0.2);
+  EXPECT_NE(over.find("it does not answer"), std::string::npos) << over;
+}
+
+TEST(Joint, AnswersToARegroupAreOfItsUuid) {
+  Transcript t;
+  t.become_member();
+  t.on(regroup(5));
+  EXPECT_NE(t.hear(protocol::Regrouped{8, Code::kOk, ""}).find("close"), std::string::npos);
+}
+
 TEST(Joint, ItsTimeoutAsksTheMasterOnce) {
   Transcript t;
   t.become_member();

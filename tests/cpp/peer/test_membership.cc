@@ -474,7 +474,8 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
       protocol::ListRequest{},   protocol::StateList{},  protocol::Probe{},
       protocol::ProbeReport{},   protocol::Blocked{},    protocol::Watch{},
       protocol::Snapshot{},      protocol::Observe{},    protocol::Telemetry{},
-      protocol::DialBack{},      protocol::DialedBack{}, protocol::AbortAnswer{}};
+      protocol::DialBack{},      protocol::DialedBack{}, protocol::AbortAnswer{},
+      protocol::Regroup{},       protocol::Regrouped{}};
   ASSERT_EQ(messages.size(), std::variant_size_v<protocol::Message>);
   const auto allowed = [&](const Membership& membership, bool resuming) {
     std::string out;
@@ -500,7 +501,7 @@ TEST(Membership, TheMessagesOfTheMasterInEachPhase) {
   membership.enter(Phase::kMember);
   EXPECT_EQ(allowed(membership, false),
             " Ping Pong Dial Forget Notice EpochStart FreezeRequest Verdicts EpochEnd Answer "
-            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest Probe Observe");
+            "SyncPlan Kicked AbortProposal Farewell SendBegun ListRequest Probe Observe Regrouped");
   EXPECT_EQ(allowed(membership, true), " Reject Ping Pong Kicked Resumed");
   membership.enter(Phase::kEnding);
   EXPECT_EQ(allowed(membership, false), "");

@@ -282,6 +282,7 @@ class Transcript {
              text(what.topology->epoch);
     }
     if (what.pending) out += ", pending";
+    if (what.elsewhere) out += ", elsewhere";
     for (uint32_t state_key : what.install) out += ", install " + std::to_string(state_key);
     if (what.drifted) out += ", drifted";
     return out;
@@ -312,6 +313,10 @@ class Transcript {
   }
   static std::string detail(const protocol::Begin& what) {
     return " " + text(what.op) + " " + protocol::text(what.info);
+  }
+  static std::string detail(const protocol::Regroup& what) {
+    const std::string& refusal = what.with.refusal;
+    return " " + std::to_string(what.with.uuid) + (refusal.empty() ? "" : ": " + refusal);
   }
   static std::string detail(const protocol::Done& what) {
     return " " + text(what.op) +

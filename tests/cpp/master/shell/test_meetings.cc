@@ -29,6 +29,12 @@ class MeetingsTest : public testing::Test {
                                      const Reject& why) { note("refused: " + why.text); },
                     .end = [this](const std::string& run,
                                   const Reject& why) { note("end of " + run + ": " + why.text); },
+                    .regroup =
+                        [this](const std::string& run, const RegroupAgreed& agreed) {
+                          note("regroup of " + run);
+                          for (const ConnectionId id : agreed.members)
+                            note("member " + std::to_string(id.value));
+                        },
                     .dial = [](net::Socket socket, const auto&, const auto*,
                                Instant) { return net::Channel(std::move(socket)); },
                     .on_stepped = [] {},
