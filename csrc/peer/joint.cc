@@ -9,6 +9,8 @@
 
 #include "csrc/peer/joint.h"
 
+#include <algorithm>
+
 #include "csrc/peer/joining.h"
 
 namespace pccl::peer {
@@ -57,7 +59,8 @@ void Joint::cast() {
   if (!open_->rendezvous) return context_.send(open_->vote);
   open_->announced = true;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(open_->timeout).count();
-  context_.send(protocol::Regroup{*open_->rendezvous, static_cast<uint32_t>(ms)});
+  const auto shown = static_cast<uint32_t>(std::min<int64_t>(ms, UINT32_MAX));
+  context_.send(protocol::Regroup{*open_->rendezvous, shown});
 }
 
 Status Joint::on(const protocol::Regrouped& answer) {

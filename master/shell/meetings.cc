@@ -82,12 +82,15 @@ void Meetings::arrive(ConnectionId id, const protocol::Hello& hello) {
 }
 
 // A member announces one call at a time, and may give it up.
-void Meetings::offer(ConnectionId id, const std::string& run, uint32_t rank,
-                     const protocol::Regroup& message) {
+Status Meetings::offer(ConnectionId id, const std::string& run, uint32_t rank,
+                       const protocol::Regroup& message) {
+  if (offered_.contains(id) && message.with.refusal.empty())
+    return {Code::kProtocol, "Regroup of a member that waits for another one", {}};
   offered_[id] = message.with.uuid;
   const Duration asked = std::chrono::milliseconds(message.timeout_ms);
   const Instant until = monotonic_now() + std::min(asked, kWaitMax);
   carry_out(core_.offer(id, run, rank, message.with, until));
+  return {};
 }
 
 // A peer sends its Register with its Hello, answers pings, and sends nothing else before it is

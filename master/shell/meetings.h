@@ -59,9 +59,10 @@ class Meetings {
   // ---- Peers ----
   // REQUIRES: the Hello has a rendezvous.
   void arrive(ConnectionId id, const protocol::Hello& hello);
-  // A member of the run has called a reconfigure. `rank`: its present one there.
-  void offer(ConnectionId id, const std::string& run, uint32_t rank,
-             const protocol::Regroup& message);
+  // A member of the run has called a reconfigure. `rank`: its present one there. kProtocol if it
+  // waits for another one.
+  Status offer(ConnectionId id, const std::string& run, uint32_t rank,
+               const protocol::Regroup& message);
   bool waits(ConnectionId id) const { return waiting_.contains(id); }
   // A message of a peer that waits: it is kept until the peer is let in. REQUIRES: it waits.
   void receive(ConnectionId id, protocol::Message message);

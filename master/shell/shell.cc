@@ -346,9 +346,11 @@ void Shell::Impl::on_bytes(ConnectionId id, std::span<const std::byte> bytes) {
 void Shell::Impl::offer(ConnectionId id, const protocol::Regroup& message) {
   Run& run = *connections.at(id).run;
   const auto rank = Runs::rank_of(run, id);
-  if (rank) return meetings->offer(id, Runs::name(run), *rank, message);
+  Status status{Code::kProtocol, "Regroup of a peer that is no member", {}};
+  if (rank) status = meetings->offer(id, Runs::name(run), *rank, message);
+  if (status.ok()) return;
   close(id);
-  runs->step(run, Closed{id, "Regroup from a peer that is no member", true});
+  runs->step(run, Closed{id, status.message, true});
 }
 
 // The peer wants to prove a token, but this master has no keyring.

@@ -22,11 +22,16 @@ TEST(CoreWild, NothingIsSaidTwiceOrDifferentlyOrTooEarly) {
 }
 
 TEST(CoreWild, LiarsInventWhatTheyLike) {
+  size_t begun = 0, failed = 0;
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     Wild wild(Chance(seed), true);
     wild.run(1500);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+    begun += wild.count("regroup");
+    failed += wild.count("regroup that fails");
   }
+  EXPECT_GT(begun, 15u);
+  EXPECT_GT(failed, 15u);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 
+#include "master/group/groups.h"
 #include "master/runs/journal.h"
 #include "tests/cpp/chance.h"
 #include "tests/cpp/master/harness.h"
@@ -91,6 +92,7 @@ class Wild {
     if (what < 80 && !plans_.empty()) return planned();
     if (peers_.empty() || (what < 52 && peers_.size() < 40)) return appear();
     if (lies_ && what < 64) return flood();
+    if (lies_ && what < 66) return regroup();
     if (what < 84) {
       const uint64_t choice = below(8);
       return everybody([&](Peer& peer) { act(peer, choice); });
@@ -101,6 +103,20 @@ class Wild {
     if (what < 86) return close(peer);
     if (what < 87) return say(peer, anything_at_all());
     act(peer, below(8));
+  }
+  // Some of the members have called a reconfigure, though they do not keep its rules.
+  void regroup() {
+    if (regroups_) return;
+    RegroupAgreed agreed{7, {}};
+    for (const Peer& peer : peers_) {
+      const bool is_member = peer.connected && core_.view().rank_of(peer.connection);
+      if (is_member && !once_in(3)) agreed.members.push_back(peer.connection);
+    }
+    if (agreed.members.empty()) return;
+    if (once_in(2)) std::reverse(agreed.members.begin(), agreed.members.end());
+    if (once_in(20)) agreed.members.push_back({connections_ + 1});
+    regroups_ = true;
+    step(agreed);
   }
   // The process of the master ends, while everything still happens. Peers that can confirm what
   // they have received do so.
@@ -416,6 +432,11 @@ class Wild {
         remember(persist->record);
         const auto* membership = std::get_if<MembershipRecord>(&persist->record);
         if (membership != nullptr) planned_.insert(membership->current.epoch);
+      } else if (const auto* over = std::get_if<RegroupOver>(&effect)) {
+        EXPECT_TRUE(std::exchange(regroups_, false));
+        ++counts_[over->begun ? "regroup" : "regroup that fails"];
+        const Group* const group = core_.view().groups.find({});
+        if (over->begun) regrouped_.insert(group->view().present.number());
       }
     }
   }
@@ -466,7 +487,9 @@ class Wild {
     EXPECT_TRUE(durable_.contains(start.epoch)) << "told before it was durable";
     const bool renews = peer.ended && peer.continuation;
     EXPECT_EQ(start.generation, renews ? peer.start.generation : start.epoch);
-    EXPECT_TRUE(!epoch_of(peer) || peer.vote || renews) << "began without a vote";
+    EXPECT_TRUE(!epoch_of(peer) || peer.vote || renews || regroups_ ||
+                regrouped_.contains(start.epoch))
+        << "began without a vote";
     EXPECT_TRUE(std::any_of(start.members.begin(), start.members.end(),
                             [&](const auto& member) { return member.peer == peer.id; }));
     const auto [at, fresh] = starts_.try_emplace(start.epoch, start);
@@ -559,6 +582,8 @@ class Wild {
   Chance random_;
   const bool lies_;
   bool quick_ = false;
+  bool regroups_ = false;      // a reconfigure is under way
+  std::set<Epoch> regrouped_;  // epochs that one has begun
   uint32_t founders_ = 3;
   protocol::GivenSettings given_;
   MasterCore core_;

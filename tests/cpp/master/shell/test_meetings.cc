@@ -135,6 +135,34 @@ TEST_F(MeetingsTest, APeerThatWaitsGetsPingsAndThenWhatItHasSentMeanwhile) {
   EXPECT_EQ(seen[seen.size() - 2], "in reconfigure 5f1c03aa5f1c03aa 7");
 }
 
+TEST_F(MeetingsTest, AMemberGetsAnAnswerAndKeepsItsConnection) {
+  const std::string run = Rendezvous::run_name(kGroup, 6);
+  for (int times = 0; times < 2; ++times) {
+    on_loop([&] { EXPECT_TRUE(meetings->offer({kGuest}, run, 1, {rendezvous(), 60'000}).ok()); });
+    EXPECT_EQ(wait_for("Regrouped"), "Regrouped") << "this process hosts no run";
+  }
+}
+
+// The processes of kGroup and of `other` have met. The latter is the guest.
+TEST_F(MeetingsTest, AMemberAnnouncesOneCallAtATime) {
+  arrive(std::chrono::minutes(1));
+  call();
+  protocol::Rendezvous first = rendezvous();
+  on_loop([&] {
+    meetings->begun(Rendezvous::run_name(kGroup, 7));
+    meetings->over(kGroup, std::nullopt, nullptr);
+    first.uuid = 8;
+    first.handles[0].generation = 2;
+    const std::string run = Rendezvous::run_name(kGroup, 7);
+    EXPECT_TRUE(meetings->offer({kGuest}, run, 1, {first, 60'000}).ok());
+    first.uuid = 9;
+    EXPECT_EQ(meetings->offer({kGuest}, run, 1, {first, 60'000}).code, Code::kProtocol);
+    first.refusal = "it has given up the call";
+    EXPECT_TRUE(meetings->offer({kGuest}, run, 1, {first, 60'000}).ok());
+  });
+  EXPECT_EQ(wait_for("Regrouped"), "Regrouped");
+}
+
 TEST_F(MeetingsTest, APeerThatSendsMoreThanItMayIsRefused) {
   arrive(std::chrono::minutes(1));
   on_loop([this] {
