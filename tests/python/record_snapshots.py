@@ -2,9 +2,9 @@
 
     python tests/python/record_snapshots.py [SITUATION ...]
 
-Each run has three members, tokyo, paris and osaka, on this machine. Run it again when the snapshot
-has new fields; the assertions of test_page_browser.py then say whether the page still understands
-it.
+Each run has three members, tokyo, paris and osaka, on this machine, and one has eighteen. A run of
+128 is simulated (build/core/pccl-scenarios). Run it again when the snapshot has new fields; the
+assertions of test_page_browser.py then say whether the page still understands it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ from pccl_backend.command import runs
 
 FOLDER = Path(__file__).parents[1] / "page"
 NAMES = ("tokyo", "paris", "osaka")
+EIGHTEEN = (
+    *("tokyo", "paris", "lima", "oslo", "rome", "kyoto", "quito", "delhi", "cairo", "accra"),
+    *("sofia", "riga", "bern", "turin", "porto", "lyon", "graz", "osaka"),
+)
+SIMULATED = 128
+SIMULATION_S = 300.0  # at most
+SCENARIOS = Path(__file__).parents[2] / "build" / "core" / "pccl-scenarios"
 COUNT = 1 << 20  # elements: 4 MiB
 WAIT_S = 30.0
 PEER_TIMEOUT_S = 4
@@ -33,12 +41,13 @@ Snapshot = dict[str, Any]
 
 
 class Stage:
-    """One run of three members."""
+    """One run. The last of these members is osaka."""
 
-    def __init__(self, fleet: Fleet, run: str) -> None:
+    def __init__(self, fleet: Fleet, run: str, names: Sequence[str] = NAMES) -> None:
         self.fleet, self.run, self.step = fleet, run, 0
+        self.founders = len(names)
         self.min_peers = 3 if run == "below_min_peers" else 2
-        peers = [self.join(name) for name in NAMES]
+        peers = [self.join(name) for name in names]
         self.all(peers, None)
         ranks = {peer: peer.call("info")["rank"] for peer in peers}
         self.peers = sorted(peers, key=lambda peer: ranks[peer])
@@ -50,7 +59,7 @@ class Stage:
         given = {
             "peer_timeout": PEER_TIMEOUT_S,
             "name": name,
-            "founders": 3,
+            "founders": self.founders,
             "min_peers": self.min_peers,
         }
         peer.tell("join", url=self.fleet.url(self.run, **given))
@@ -160,23 +169,52 @@ def newcomer(stage: Stage) -> Snapshot:
     return stage.look_until(has("newcomer_waits_for_update_topology"))
 
 
-SITUATIONS = (healthy, killed, frozen, not_called, below_min_peers, newcomer, recovering)
+def simulated() -> Snapshot:
+    """Return a run of 128 members, one of which has not called what all others wait for."""
+    names = [f"p{number}" for number in range(1, SIMULATED + 1)]
+    others = ",".join(names[:77] + names[78:])
+    commands = f"""
+        join {" ".join(names)} min_peers=2 founders={SIMULATED}
+        run 3000; all_reduce tag=step count=10 on={others}; run 12000
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(commands)
+        file.flush()
+        done = subprocess.run(
+            [SCENARIOS, "--snapshot", file.name],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=SIMULATION_S,
+        )
+    answer: Snapshot = json.loads(done.stdout)
+    return answer | {"run": "simulated"}
+
+
+SITUATIONS = {
+    one.__name__: one
+    for one in (healthy, killed, frozen, not_called, below_min_peers, newcomer, recovering)
+} | {"eighteen": frozen}
+
+
+def save(name: str, answer: Snapshot, **how: Any) -> None:
+    (FOLDER / f"{name}.json").write_text(json.dumps(answer, **how) + "\n")
+    print(name, [one["code"] for one in answer["findings"]], flush=True)
 
 
 def main() -> None:
     wanted = sys.argv[1:]
+    if not wanted or "simulated" in wanted:
+        save("simulated", simulated())
     with tempfile.TemporaryDirectory() as folder:
         fleet = Fleet(journal=Path(folder) / "journal")
         try:
-            for situation in SITUATIONS:
-                name = situation.__name__
+            for name, situation in SITUATIONS.items():
                 if wanted and name not in wanted:
                     continue
-                stage = Stage(fleet, name)
+                stage = Stage(fleet, name, EIGHTEEN if name == "eighteen" else NAMES)
                 stage.train(8.0)
-                answer = situation(stage)
-                (FOLDER / f"{name}.json").write_text(json.dumps(answer, indent=1) + "\n")
-                print(name, [one["code"] for one in answer["findings"]], flush=True)
+                save(name, situation(stage), indent=1)
                 for peer in list(fleet.peers):
                     fleet.forget(peer)
         finally:
