@@ -76,12 +76,10 @@ protocol::EpochEnd PlanBasis::end(const Reports& reports, bool syncs) const {
     return operations.keeps(op) && !has_verdict(present, op);
   });
   const bool may_keep = survivors.size() >= quorum.min_peers && !context.ends;
-  if (!regroup.empty()) {
-    end.continuation = Continuation::kNothing;
-    end.kept.clear();
-  } else if (continues() && !present.is_kept()) {
+  const bool may_continue = regroup.empty();
+  if (may_continue && continues() && !present.is_kept()) {
     end.continuation = Continuation::kEverything;
-  } else if ((!end.kept.empty() || syncs) && may_keep) {
+  } else if (may_continue && (!end.kept.empty() || syncs) && may_keep) {
     end.continuation = Continuation::kKept;
   } else {
     end.continuation = Continuation::kNothing;

@@ -461,9 +461,8 @@ void Operations::end_cycle(const std::vector<OpKey>& cycle, const std::string& w
 void Operations::end_all(const std::string& why) {
   for (auto at = table_.ops.begin(); at != table_.ops.end();) {
     const auto here = at++;
-    const std::string name = table_.name(here->second.info, here->first);
-    if (!here->second.settled)
-      give_up(here, Code::kMembershipChanged, name + " was ended by " + why);
+    std::string text = table_.name(here->second.info, here->first) + " was ended by ";
+    if (!here->second.settled) give_up(here, Code::kMembershipChanged, text += why);
   }
 }
 
